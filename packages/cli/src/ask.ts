@@ -3,7 +3,8 @@ import type { Io } from './io.ts';
 import { canAsk } from './io.ts';
 import { CliError, EXIT, usage } from './problem.ts';
 
-const LIMIT = 1024 * 1024;
+/** Most bytes of a value of an environment variable or a secret, and its newline. */
+const LIMIT = 65_536 + 2;
 
 /** Reads a value from standard input and removes one trailing newline. */
 export async function readOneValue(io: Io): Promise<string> {

@@ -18,6 +18,8 @@ export type Cli = {
   client(): Client;
   /** `named`: the argument of the command. */
   project(named?: string): Promise<Project>;
+  /** Like `project`, with another session. */
+  projectOf(session: Session, named?: string): Promise<Project>;
   /** Prints the data of a command: one JSON object, or the text for people. */
   print(data: unknown, text: () => string): void;
   /** Prints one JSON object of a stream with --json, otherwise the text. */
@@ -49,6 +51,7 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
     session,
     client: () => session().client,
     project: async (named) => (await selectProject(io, session(), named ?? options.project)).project,
+    projectOf: async (other, named) => (await selectProject(io, other, named)).project,
     print: put,
     printLine: put,
     say: (text) => json || io.err(`${text}\n`),

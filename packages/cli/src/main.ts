@@ -4,7 +4,7 @@ import { isatty } from 'node:tty';
 import { settingsOrExit } from '@berth/kit/config';
 import { readConfig } from './config.ts';
 import type { Io } from './io.ts';
-import { EXIT } from './problem.ts';
+import { EXIT, usage } from './problem.ts';
 import { run } from './run.ts';
 
 /** Time for the last sentence of an interrupted command. */
@@ -20,8 +20,9 @@ export async function main(argv: readonly string[]): Promise<void> {
     setTimeout(() => process.exit(EXIT.interrupted), INTERRUPT_MS).unref();
   });
   process.on('SIGTERM', () => process.exit(143));
+  let hasDrawn = false;
   // The cursor is hidden while steps are drawn.
-  process.on('exit', () => process.stderr.isTTY && config.canDraw && process.stderr.write('\u001b[?25h'));
+  process.on('exit', () => hasDrawn && process.stderr.write('\u001b[?25h'));
   // A reader such as `head` that closes the pipe has all that it wants.
   for (const stream of [process.stdout, process.stderr])
     stream.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.refused));
@@ -30,7 +31,10 @@ export async function main(argv: readonly string[]): Promise<void> {
     config,
     cwd: process.cwd(),
     out: (text) => void process.stdout.write(text),
-    err: (text) => void process.stderr.write(text),
+    err(text) {
+      hasDrawn ||= text.includes('\u001b[?25l');
+      process.stderr.write(text);
+    },
     terminal: { in: isatty(0), out: isatty(1), err: isatty(2) },
     columns: () => process.stderr.columns ?? 80,
     readStdin,
@@ -46,8 +50,12 @@ async function readStdin(limit: number): Promise<string> {
   let bytes = 0;
   for await (const part of process.stdin as AsyncIterable<Buffer>) {
     bytes += part.length;
-    if (bytes > limit) throw new Error(`standard input is longer than ${limit} bytes`);
+    if (bytes > limit) throw usage(`standard input is longer than ${limit / 1024} KiB`);
     parts.push(part);
   }
-  return Buffer.concat(parts).toString('utf8');
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(parts));
+  } catch (error) {
+    throw usage('standard input is not text in UTF-8', 'encode the value, for example: base64 FILE | berth …', error);
+  }
 }

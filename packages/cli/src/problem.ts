@@ -21,8 +21,8 @@ export class CliError extends Error {
   }
 }
 
-export const usage = (message: string, next?: string): CliError =>
-  new CliError(EXIT.usage, 'usage', message, next === undefined ? {} : { next });
+export const usage = (message: string, next?: string, cause?: unknown): CliError =>
+  new CliError(EXIT.usage, 'usage', message, { ...(next === undefined ? {} : { next }), cause });
 export const signInNeeded = (message: string, next = 'berth login'): CliError => new CliError(EXIT.signIn, 'signed_out', message, { next });
 export const refused = (code: string, message: string, next?: string): CliError =>
   new CliError(EXIT.refused, code, message, next === undefined ? {} : { next });

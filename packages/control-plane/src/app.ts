@@ -150,6 +150,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       source,
       policy,
       limits,
+      entryPoints: probeUrls.length,
       probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
       reach: probeUrls.length === 0 ? null : createReach({ probeUrls, gatewaySecrets: settings.gatewaySecrets, now }),
       ...aliases,

@@ -183,7 +183,7 @@ async function sayDifferences(cli: Cli, project: Project): Promise<void> {
  * Returns the deployment to roll back to. Without `to`: the newest release that ran and is older than the release that runs, so a
  * repeated rollback never returns to where it came from.
  */
-async function releaseOf(cli: Cli, project: Project, to: string | undefined): Promise<string> {
+export async function releaseOf(cli: Cli, project: Project, to: string | undefined): Promise<string> {
   const items = await allPages(
     (cursor) => cli.client().call('projectDeployments', { params: { id: project.id }, query: { limit: 200, ...cursor } }),
     2_000,

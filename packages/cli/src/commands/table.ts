@@ -8,6 +8,7 @@ import { FLEET_COMMANDS } from './fleet.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
 import { LOOK_COMMANDS } from './look.ts';
+import { MCP_COMMANDS } from './mcp.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 
@@ -20,6 +21,7 @@ const OTHERS: readonly Command[] = [
   ...HOOK_COMMANDS,
   ...SECRET_COMMANDS,
   ...FLEET_COMMANDS,
+  ...MCP_COMMANDS,
 ];
 export const COMMANDS: readonly Command[] = [...OTHERS, completionCommand(OTHERS)];
 

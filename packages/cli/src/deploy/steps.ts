@@ -116,7 +116,12 @@ function reasonFor(winner: PlacementRow, others: readonly PlacementRow[], d: Dep
       : `it has ${winner.cached_dataset_count} of ${wanted} ${wanted === 1 ? 'dataset' : 'datasets'}, ${bytes(winner.missing_bytes)} to copy`;
   const best = Math.min(...others.map((row) => row.missing_bytes));
   if (winner.missing_bytes < best) return `${figures}; the next node would copy ${bytes(best)}`;
-  return figures === '' ? `most free storage of ${others.length + 1} nodes (${bytes(winner.free_storage_bytes)})` : figures;
+  if (figures !== '') return figures;
+  const next = Math.max(...others.map((row) => row.score));
+  const isRoomiest = others.every((row) => row.free_storage_bytes <= winner.free_storage_bytes);
+  return isRoomiest
+    ? `most free storage of ${others.length + 1} nodes (${bytes(winner.free_storage_bytes)})`
+    : `score ${winner.score.toFixed(1)}, the next node ${next.toFixed(1)}`;
 }
 
 function copyText(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {

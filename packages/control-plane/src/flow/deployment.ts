@@ -310,7 +310,7 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
     d,
     'running',
     { finished_at: draft.facts.now, health: { status: 'healthy', since: draft.facts.now, detail: null } },
-    `live: the reverse proxy serves the new route${event.note === undefined ? '' : ` (Berth did not check whether the proxy reaches the node: ${event.note})`}`,
+    `live: ${servedBy(event.entry_points)} the new route${event.note === undefined ? '' : ` (Berth did not check whether the proxy reaches the node: ${event.note})`}`,
   );
 
   const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
@@ -319,6 +319,14 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
   if (old !== undefined && !isSameNode)
     createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain: true });
 }
+
+/** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
+const servedBy = (entryPoints: number | undefined): string =>
+  entryPoints === undefined
+    ? 'the reverse proxy serves'
+    : entryPoints === 1
+      ? 'the entry point of the reverse proxy serves'
+      : `${entryPoints} of ${entryPoints} entry points of the reverse proxy serve`;
 
 /** Restores the old route at once: requests have failed since the new route was published, and the old version still runs. */
 function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'route_unreachable'>): void {

@@ -15,7 +15,7 @@ export type FlowEvent =
    * The proxy serves a configuration that routes this deployment to this address. `note`: why Berth could not check that the proxy
    * reaches the node; unset if it checked or need not check.
    */
-  | { type: 'route_confirmed'; host_ip: string; host_port: number; note?: string }
+  | { type: 'route_confirmed'; host_ip: string; host_port: number; entry_points?: number; note?: string }
   /** The proxy serves that configuration but cannot reach this address. `proxy`: one of PROXY_PROBE_URLS. `saw`: its answer. */
   | { type: 'route_unreachable'; host_ip: string; host_port: number; proxy: string; saw: string }
   /** `reachable`: its agent still works, so running deployments move before they end. */

@@ -31,6 +31,8 @@ export type LoopDeps = {
   limits: Limits;
   /** Null without PROXY_PROBE_URLS: a configuration counts as live `settleMs` after the proxy fetched it. */
   probe: ProxyProbe | null;
+  /** Number of PROXY_PROBE_URLS. */
+  entryPoints?: number;
   /** Null if no check of the proxy's connection to nodes is possible. */
   reach: Reach | null;
   /** Unset without PROXY_PROBE_URLS. */

@@ -17,7 +17,16 @@ const MAX_CHECKS = 32;
 type ReachCheck = { target: ReachTarget; verdict: ReachVerdict | null };
 type Waiting = { id: string; target: ReachTarget };
 
-export function routeConfirmer({ stores, driver, source, probe, reach, settleMs, now }: LoopDeps): (signal: AbortSignal) => Promise<void> {
+export function routeConfirmer({
+  stores,
+  driver,
+  source,
+  probe,
+  entryPoints = 0,
+  reach,
+  settleMs,
+  now,
+}: LoopDeps): (signal: AbortSignal) => Promise<void> {
   /** Checks by deployment. A check takes longer than a run of the loop, so it stays between runs. */
   const checks = new Map<string, ReachCheck>();
 
@@ -27,6 +36,7 @@ export function routeConfirmer({ stores, driver, source, probe, reach, settleMs,
       type: 'route_confirmed',
       host_ip: target.host_ip,
       host_port: target.host_port,
+      ...(entryPoints === 0 ? {} : { entry_points: entryPoints }),
       ...(note === null ? {} : { note }),
     });
   }

@@ -219,7 +219,7 @@ test('the story of a deployment is in order, and its health names settings that 
   await tick(own, deployment);
   const [next] = (await own.call('agentTasks', { query: { node_id: deployNode } })).json as unknown as { id: string }[];
   await work(next?.id ?? '', { host_port: 32_001 });
-  await own.driver.advance(deployment, { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001 });
+  await own.driver.advance(deployment, { type: 'route_confirmed', host_ip: '10.0.0.7', host_port: 32_001, entry_points: 2 });
 
   const live = (await own.call('getDeployment', { params: { id: deployment } })).json;
   expect((live['events'] as { message: string }[]).map((e) => e.message)).toEqual([
@@ -230,7 +230,7 @@ test('the story of a deployment is in order, and its health names settings that 
     'assigned to node-1 (10.0.0.7)',
     'node-1 took the deployment',
     'the container answers at 10.0.0.7:32001; its route is published',
-    'live: the reverse proxy serves the new route',
+    'live: 2 of 2 entry points of the reverse proxy serve the new route',
   ]);
   expect(live).toMatchObject({ status: 'running', health: { status: 'healthy', detail: null } });
 

@@ -46,6 +46,7 @@ function check(verdicts: readonly ReachVerdict[], markers: readonly boolean[] = 
     driver: { advance: async (id: string, event: object) => void said.push({ id, ...event }) },
     source: { current: () => ({ hash: 'h', deployments: new Map([['d', to]]) }) },
     probe: async () => markers[Math.min(marker++, markers.length - 1)],
+    entryPoints: 2,
     reach: async (target: ReachTarget) => {
       asked.push(target);
       return verdicts[Math.min(asked.length, verdicts.length) - 1];
@@ -61,7 +62,7 @@ test('no route is confirmed before a request to the project’s own host through
   const one = check([{ kind: 'reached' }]);
   await one.run();
   expect(one.asked).toEqual([{ ...one.to, path: '/up?x=1' }]);
-  expect(one.said).toEqual([{ id: 'd', type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 }]);
+  expect(one.said).toEqual([{ id: 'd', type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001, entry_points: 2 }]);
 });
 
 test('a proxy that cannot reach the node is reported with both addresses, and no route is confirmed', async () => {

@@ -1,0 +1,121 @@
+/** The transports of `berth mcp`: standard input and output, or streamable HTTP. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
+import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
+import { listen as parseListen } from '@berth/kit/config';
+import type { Cli } from '../cli.ts';
+import { failureOf, usage } from '../problem.ts';
+import { openSession, type Session } from '../session/session.ts';
+import { createMcpServer } from './server.ts';
+
+const MAX_BODY = 1024 * 1024;
+const MAX_CONNECTIONS = 64;
+const PATH = '/mcp';
+const LOOPBACK = ['127.0.0.1', '::1', 'localhost'];
+
+/** Serves the rights of the person who is signed in, until the client closes standard input. */
+export async function serveStdio(cli: Cli, allowChanges: boolean): Promise<void> {
+  const server = createMcpServer(cli, await mayChange(cli.session(), allowChanges));
+  const closed = new Promise<void>((resolve) => {
+    server.onclose = resolve;
+    process.stdin.once('end', resolve);
+  });
+  await server.connect(new StdioServerTransport());
+  await closed;
+}
+
+/** Offers changes to developers and admins only: a viewer would be refused anyway. */
+async function mayChange(session: Session, allowChanges: boolean): Promise<boolean> {
+  const { role } = await session.client.call('me', {});
+  return allowChanges && role !== 'viewer';
+}
+
+export type HttpOptions = { listen: string; allowChanges: boolean };
+
+/** Each request carries a token of Berth and acts with its rights. Returns the address and a function that ends the server. */
+export async function serveHttp(
+  cli: Cli,
+  url: string,
+  { listen, allowChanges }: HttpOptions,
+): Promise<{ address: string; close(): Promise<void> }> {
+  const at = parseListen(listen);
+  const server = createServer((request, reply) => {
+    answer(request, reply).catch((error: unknown) => {
+      const { problem } = failureOf(error);
+      if (!reply.headersSent)
+        send(reply, problem.exit_code === 4 ? 401 : problem.exit_code === 3 ? 502 : 500, problem.detail ?? problem.code);
+      else reply.destroy();
+    });
+  });
+  server.maxConnections = MAX_CONNECTIONS;
+  server.requestTimeout = 30_000;
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(at.port, at.host, resolve));
+  const { port } = server.address() as AddressInfo;
+  const isLocal = LOOPBACK.includes(at.host);
+
+  async function answer(request: IncomingMessage, reply: ServerResponse): Promise<void> {
+    // A page that rebinds its name to this address sends its own name in Host and Origin.
+    if (isLocal && !(isLoopback(`http://${request.headers.host ?? ''}`) && isLoopback(request.headers.origin)))
+      return send(reply, 403, 'only requests from this machine are allowed');
+    if (new URL(request.url ?? '/', 'http://localhost').pathname !== PATH) return send(reply, 404, `the server answers at ${PATH}`);
+    const token = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? '')?.[1];
+    if (token === undefined) {
+      void reply.setHeader('www-authenticate', 'Bearer');
+      return send(reply, 401, 'send a personal API token of Berth as a Bearer token: berth token create NAME');
+    }
+    // Each request is complete in itself, so there are no sessions to keep or to steal.
+    if (request.method !== 'POST') return send(reply, 405, 'only POST is supported');
+    const body = await bodyOf(request);
+    if (body === null) return send(reply, 413, 'the request is larger than 1 MiB');
+    const session = openSession(cli.io, url, token);
+    const changes = await mayChange(session, allowChanges);
+    const acting: Cli = { ...cli, session: () => session, client: () => session.client };
+    const mcp = createMcpServer({ ...acting, project: (named) => cli.projectOf(session, named) }, changes);
+    const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
+    reply.once('close', () => void transport.close());
+    // The class declares optional members that the interface does not allow to be undefined (exactOptionalPropertyTypes).
+    await mcp.connect(transport as unknown as Transport);
+    await transport.handleRequest(request, reply, parsed(body));
+  }
+
+  return {
+    address: `http://${at.host.includes(':') ? `[${at.host}]` : at.host}:${port}${PATH}`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function isLoopback(origin: string | undefined): boolean {
+  if (origin === undefined) return true;
+  return URL.canParse(origin) && LOOPBACK.includes(new URL(origin).hostname.replace(/^\[|\]$/g, ''));
+}
+
+async function bodyOf(request: IncomingMessage): Promise<string | null> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of request as AsyncIterable<Buffer>) {
+    bytes += part.length;
+    if (bytes > MAX_BODY) return null;
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString('utf8');
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw usage('the request is not JSON', undefined, error);
+  }
+}
+
+function send(reply: ServerResponse, status: number, text: string): void {
+  void reply
+    .writeHead(status, { 'content-type': 'application/json' })
+    .end(JSON.stringify({ jsonrpc: '2.0', id: null, error: { code: -32_000, message: text } }));
+}

@@ -1,0 +1,113 @@
+/** Values of environment variables and secrets, and lists of many projects. */
+import { beforeAll, describe, expect, test } from 'vitest';
+import { createProject } from '../../control-plane/test/api/harness.ts';
+import { type Person, serveOnce, signedIn } from './support.ts';
+
+const served = serveOnce({ env: { AUTH_SERVICE_URL: 'http://127.0.0.1:9' } });
+let who: Person;
+const VALUE = 'hunter2-of-the-tests';
+
+beforeAll(async () => {
+  who = await signedIn(served.url);
+  await createProject(served.api);
+}, 60_000);
+
+describe('env', () => {
+  test('set reads standard input and removes one newline; list shows it; unset removes it', async () => {
+    expect(await who.berth(['env', 'set', 'MODE', '--project', 'shop'], { stdin: 'two\nlines\n\n' })).toMatchObject({
+      code: 0,
+      out: 'set MODE of shop\n',
+    });
+    expect(JSON.parse((await who.berth(['env', 'list', 'shop', '--json'])).out)).toMatchObject({ env: { MODE: 'two\nlines\n' } });
+    expect((await who.berth(['env', 'unset', 'MODE', '--project', 'shop'])).code).toBe(0);
+    expect((await who.berth(['env', 'list', 'shop'])).out).toContain('no variables');
+  });
+});
+
+describe('secret', () => {
+  test('a value goes in and never comes out', async () => {
+    const set = await who.berth(['secret', 'set', 'API_KEY', '--project', 'shop'], { stdin: `${VALUE}\n` });
+    expect(set).toMatchObject({ code: 0, out: expect.stringMatching(/^set API_KEY of shop \(fingerprint \w+\)\n$/) });
+    const shown = [
+      set,
+      ...(await Promise.all(
+        [
+          ['secret', 'list', 'shop'],
+          ['secret', 'list', 'shop', '--json'],
+          ['secret', 'show', 'API_KEY', '--project', 'shop'],
+          ['project', 'show', 'shop', '--json'],
+        ].map((argv) => who.berth(argv)),
+      )),
+    ];
+    for (const { out, err } of shown) expect(out + err).not.toContain(VALUE);
+    expect(shown[1]?.out).toContain('API_KEY');
+  });
+
+  test('an empty value, a wrong scope and a missing confirmation are wrong usage', async () => {
+    expect(await who.berth(['secret', 'set', 'X', '--project', 'shop'], { stdin: '\n' })).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('is empty'),
+    });
+    expect((await who.berth(['secret', 'set', 'X', '--scope', 'never', '--project', 'shop'], { stdin: 'a' })).code).toBe(2);
+    expect(await who.berth(['secret', 'unset', 'API_KEY', '--project', 'shop'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--yes'),
+    });
+    expect((await who.berth(['secret', 'unset', 'API_KEY', '--yes', '--project', 'shop'])).code).toBe(0);
+  });
+
+  test('the API refuses a value of more than 64 KiB with its own words, and not the value', async () => {
+    const long = VALUE.repeat(4_000);
+    const { code, err } = await who.berth(['secret', 'set', 'LONG', '--project', 'shop'], { stdin: long });
+    expect(code).toBe(1);
+    expect(err).not.toContain(VALUE);
+  });
+});
+
+describe('options from the schema', () => {
+  test('sizes, numbers, yes and none become the types of the API', async () => {
+    const argv = [
+      'project',
+      'edit',
+      'shop',
+      '--memory-bytes',
+      '512MiB',
+      '--cpus',
+      '0.5',
+      '--auth-required',
+      'yes',
+      '--health-path',
+      '/up',
+      '--json',
+    ];
+    const edited = await who.berth(argv);
+    expect(edited.err).toBe('');
+    expect(JSON.parse(edited.out)).toMatchObject({
+      memory_bytes: 536_870_912,
+      cpus: 0.5,
+      auth_required: true,
+      health_path: '/up',
+    });
+    expect(
+      JSON.parse((await who.berth(['project', 'edit', 'shop', '--memory-bytes', 'none', '--auth-required', 'no', '--json'])).out),
+    ).toMatchObject({ memory_bytes: null, auth_required: false });
+    for (const wrong of [['--cpus', 'many'], ['--memory-bytes', 'much'], ['--auth-required', 'maybe'], ['--replace', 'never'], []])
+      expect((await who.berth(['project', 'edit', 'shop', ...wrong])).code, wrong.join(' ')).toBe(2);
+  });
+
+  test('a refusal of the API names each field', async () => {
+    const { code, err } = await who.berth(['project', 'edit', 'shop', '--container-port', '99999']);
+    expect({ code, named: err.includes('container_port') }).toEqual({ code: 1, named: true });
+  });
+});
+
+describe('lists', () => {
+  test('a list reads all pages; --limit stops early', async () => {
+    const many = Array.from({ length: 230 }, (_, i) => `many-${String(i).padStart(3, '0')}`);
+    for (const name of many) await createProject(served.api, { name, domain_prefix: name });
+    const all = JSON.parse((await who.berth(['project', 'list', '--json'])).out) as { items: { name: string }[] };
+    expect(all.items.filter((p) => p.name.startsWith('many-')).map((p) => p.name)).toEqual(many);
+    const some = JSON.parse((await who.berth(['user', 'list', '--limit', '1', '--json'])).out) as { items: unknown[] };
+    expect(some.items.length).toBe(1);
+  });
+});
