@@ -1,7 +1,6 @@
 /** `berth mcp` with the client of the official SDK: questions, rights, bounds. */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createProject } from '../../control-plane/test/api/harness.ts';
@@ -44,7 +43,7 @@ async function start(...argv: string[]): Promise<string> {
 async function connect(address: string, token: string): Promise<Client> {
   const client = new Client({ name: 'test', version: '1' });
   const transport = new StreamableHTTPClientTransport(new URL(address), { requestInit: { headers: { authorization: `Bearer ${token}` } } });
-  await client.connect(transport as unknown as Transport);
+  await client.connect(transport);
   onTestFinished(() => client.close());
   return client;
 }

@@ -3,7 +3,6 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
-import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { listen as parseListen } from '@berth/kit/config';
 import type { Cli } from '../cli.ts';
 import { failureOf, usage } from '../problem.ts';
@@ -19,8 +18,7 @@ const LOOPBACK = ['127.0.0.1', '::1', 'localhost'];
 export async function serveStdio(cli: Cli, allowChanges: boolean): Promise<void> {
   const server = createMcpServer(cli, await mayChange(cli.session(), allowChanges));
   const closed = new Promise<void>((resolve) => {
-    server.onclose = resolve;
-    process.stdin.once('end', resolve);
+    process.stdin.once('end', resolve).once('close', resolve);
   });
   await server.connect(new StdioServerTransport());
   await closed;
@@ -75,8 +73,7 @@ export async function serveHttp(
     const mcp = createMcpServer({ ...acting, project: (named) => cli.projectOf(session, named) }, changes);
     const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
     reply.once('close', () => void transport.close());
-    // The class declares optional members that the interface does not allow to be undefined (exactOptionalPropertyTypes).
-    await mcp.connect(transport as unknown as Transport);
+    await mcp.connect(transport);
     await transport.handleRequest(request, reply, parsed(body));
   }
 
