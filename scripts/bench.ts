@@ -2,6 +2,7 @@
 import { parseArgs } from 'node:util';
 import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
+import { benchCli } from '../bench/cli.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
@@ -33,6 +34,7 @@ const BENCHES = {
   data: benchData,
   verify: benchVerify,
   anonymous: benchAnonymous,
+  cli: benchCli,
   retention,
 };
 

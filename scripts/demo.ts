@@ -2,9 +2,11 @@
  * npm run demo: every part of Berth on this machine, from a git repository to addresses that open in a browser. Stays until
  * Ctrl-C; with `--exit` it checks each address from outside, prints a summary and ends with 0 or 1. Leaves nothing behind.
  */
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project, ProjectCreate } from '@berth/wire/project';
 import { ensureBaseImages } from '@berth/testbed/base-images';
@@ -232,7 +234,18 @@ async function checkLogin(berth: Platform, example: Example, people: IdentityPro
   }
 }
 
-/** Deploys a new commit while a client sends 50 requests per second. */
+/** Runs the command line as a person would, and prints its lines. Returns its exit code. */
+async function runBerth(home: string, argv: readonly string[], stdin = ''): Promise<number | null> {
+  printLine(`$ berth ${argv.join(' ')}`);
+  const child = spawn(process.execPath, [join(repositoryRoot, 'bin', 'berth'), ...argv], {
+    env: { PATH: process.env['PATH'], HOME: home },
+  });
+  for (const stream of [child.stdout, child.stderr]) createInterface({ input: stream }).on('line', (line) => printLine(`  ${line}`));
+  child.stdin.end(stdin);
+  return new Promise((resolve, reject) => child.once('error', reject).once('close', resolve));
+}
+
+/** Deploys a new commit with the command line while a client sends 50 requests per second. */
 async function redeploy(berth: Platform, git: GitServer, project: Project | undefined): Promise<boolean> {
   if (project === undefined) return false;
   const prober = startProber({
@@ -245,7 +258,10 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
   await waitFor('the visitor sees version 1', () => prober.latest() === 1);
   await git.commit('static-site', { 'version.txt': '2\n' }, 'version 2');
   printLine('static-site: version 2 committed; deploying it under 50 requests per second');
-  const done = await follow(berth, 'static-site', await berth.deploy(project, { note: 'version 2' }));
+  const home = join(repositoryRoot, '.berth', 'demo', 'home');
+  mkdirSync(home, { recursive: true });
+  await runBerth(home, ['login', berth.publicUrl, '--email', berth.admin.email], berth.admin.password);
+  const exit = await runBerth(home, ['deploy', project.name, '--note', 'version 2']);
   await waitFor('the visitor sees version 2', () => prober.latest() === 2, { deadlineMs: 10_000 }).catch((error: unknown) =>
     printLine(String(error)),
   );
@@ -254,7 +270,7 @@ async function redeploy(berth: Platform, git: GitServer, project: Project | unde
     `static-site: ${report.sent} requests during the switch, ${report.failed} failed, ${report.stale} from the old version after the new one`,
   );
   for (const failure of report.failures) console.error(`        ${failure}`);
-  return done.status === 'running' && report.failed === 0 && report.stale === 0 && report.versions.at(-1) === 2;
+  return exit === 0 && report.failed === 0 && report.stale === 0 && report.versions.at(-1) === 2;
 }
 
 function printAddresses(berth: Platform, people: IdentityProvider): void {
@@ -262,6 +278,7 @@ function printAddresses(berth: Platform, people: IdentityProvider): void {
   for (const example of [...EXAMPLES, ...DATA_PROJECTS]) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
   console.log('\n  accounts for the project behind the login');
   for (const account of people.accounts) console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
+  console.log(`\n  bin/berth login ${berth.publicUrl}   the command line; confirm as one of these accounts in the browser`);
   console.log(
     `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
   );

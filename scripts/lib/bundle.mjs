@@ -1,5 +1,5 @@
 // Bundles the command line for a quick start. bin/berth runs the sources where there is no bundle or a source is newer.
-import { existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root, toolsDir } from './places.mjs';
 
@@ -26,7 +26,8 @@ export async function provideBundle() {
   try {
     const { build } = await import('esbuild');
     await build({
-      entryPoints: { main: join(root, 'packages/cli/src/main.ts') },
+      // bin/berth imports `main`; `berth` runs alone.
+      entryPoints: { main: join(root, 'packages/cli/src/main.ts'), berth: join(root, 'packages/cli/src/berth.ts') },
       outdir: draft,
       bundle: true,
       // Parts that few commands need (prompts, the MCP server) are files of their own.
@@ -41,6 +42,8 @@ export async function provideBundle() {
         js: "import{createRequire as createRequireOfBundle}from'node:module';const require=createRequireOfBundle(import.meta.url);",
       },
     });
+    // The bundle is ES modules, also where no package.json above says so.
+    writeFileSync(join(draft, 'package.json'), '{ "type": "module" }\n');
     rmSync(bundleDir, { recursive: true, force: true });
     renameSync(draft, bundleDir);
     return undefined;

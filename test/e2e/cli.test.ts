@@ -1,0 +1,228 @@
+/**
+ * The command line as people run it: real processes against real parts. Sign-in by the device flow, a new folder that goes live, a
+ * failure, the fix by a push, a rollback; then parallel commands, killed commands and closed pipes.
+ */
+import { execFile, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { repositoryRoot } from '@berth/testbed/config';
+import { type GitServer, startGitServer } from '@berth/testbed/git-server';
+import { hermeticGit } from '@berth/testbed/git-repo';
+import { type Account, type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
+import { PlainBrowser } from '@berth/testbed/plain-browser';
+import { waitFor } from '@berth/testbed/wait';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { pageApp, startWorld, whyNot, type World } from './world.ts';
+
+const ADA: Account = {
+  email: 'ada@example.org',
+  password: 'Engine-of-Analysis-1843',
+  name: 'Ada Lovelace',
+  picture: null,
+  emailVerified: true,
+};
+const BERTH = join(repositoryRoot, 'bin', 'berth');
+const SCRIPT = '/usr/bin/script';
+const reason = await whyNot();
+
+type Result = { code: number | null; out: string; err: string };
+
+describe.skipIf(reason !== undefined)(`the command line${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  let world: World;
+  let idp: IdentityProvider;
+  let git: GitServer;
+  let home: string;
+  let folder: string;
+  const browser = new PlainBrowser();
+  const env = (): NodeJS.ProcessEnv => ({
+    PATH: process.env['PATH'],
+    HOME: home,
+    ...hermeticGit,
+    GIT_AUTHOR_NAME: 'Ada',
+    GIT_AUTHOR_EMAIL: ADA.email,
+    GIT_COMMITTER_NAME: 'Ada',
+    GIT_COMMITTER_EMAIL: ADA.email,
+  });
+
+  beforeAll(async () => {
+    idp = await startIdentityProvider({ accounts: [ADA] });
+    world = await startWorld({
+      proxy: 'built-in',
+      env: { DEFAULT_ROLE: 'developer' },
+      gateway: {
+        env: (publicUrl) => {
+          idp.allowRedirect(`${publicUrl}/_oauth/callback/oidc`);
+          return { OIDC_ISSUER: idp.issuer, OIDC_CLIENT_ID: idp.clientId, OIDC_CLIENT_SECRET: idp.clientSecret };
+        },
+      },
+    });
+    git = await startGitServer({ root: join(world.dir, 'forge'), push: true });
+    home = join(world.dir, 'home');
+    folder = join(home, 'shop');
+    await mkdir(home);
+  }, 180_000);
+  afterAll(async () => {
+    await git?.stop();
+    await world?.stop();
+    await idp?.stop();
+  });
+
+  function berth(argv: readonly string[], given: { stdin?: string; cwd?: string; onErr?: (text: string) => void } = {}): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      const child = spawn(process.execPath, [BERTH, ...argv], { cwd: given.cwd ?? home, env: env() });
+      let [out, err] = ['', ''];
+      child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
+      child.stderr.setEncoding('utf8').on('data', (text: string) => {
+        err += text;
+        given.onErr?.(err);
+      });
+      child.on('error', reject);
+      child.on('close', (code) => resolve({ code, out, err }));
+      child.stdin.end(given.stdin ?? '');
+    });
+  }
+  const gitIn = async (...args: string[]): Promise<void> => void (await promisify(execFile)('git', args, { cwd: folder, env: env() }));
+  async function push(files: Record<string, string>, message: string): Promise<void> {
+    for (const [path, content] of Object.entries(files)) {
+      await mkdir(join(folder, path, '..'), { recursive: true });
+      await writeFile(join(folder, path), content);
+    }
+    await gitIn('add', '.');
+    await gitIn('commit', '-q', '-m', message);
+    await gitIn('push', '-q', 'origin', 'HEAD:main');
+  }
+
+  it('login: the command shows a code, a person confirms it in a browser, and the command is signed in', async () => {
+    let address: string | undefined;
+    const running = berth(['login', world.berth.publicUrl, '--no-browser'], {
+      onErr: (text) => (address ??= /Open (\S+) and enter the code (\S+)\n/.exec(text)?.slice(1).join(' ')),
+    });
+    const [page = '', code = ''] = (await waitFor('the command shows a code', () => address, { deadlineMs: 20_000 })).split(' ');
+    expect(code).toMatch(/^[B-Z]{4}-[B-Z]{4}$/);
+    const form = await browser.open(`${page}?code=${code}`);
+    const consent = await idp.signIn(browser, form, ADA);
+    expect(consent.body).toContain('berth/');
+    expect((await browser.submit(consent, {}, 'Connect')).status).toBe(200);
+    expect(await running).toMatchObject({ code: 0, out: `signed in to ${world.berth.publicUrl} as ${ADA.email} (developer)\n` });
+  });
+
+  it('a new folder goes live: project create, then deploy prints its address', async () => {
+    const { url } = await git.createRepo('shop', pageApp(1));
+    await promisify(execFile)('git', ['clone', '-q', url, folder], { cwd: home, env: env() });
+    const created = await berth(['project', 'create'], { cwd: folder });
+    expect(created, created.err).toMatchObject({ code: 0, out: expect.stringContaining('created shop') });
+    const { code, out, err } = await berth(['deploy'], { cwd: folder });
+    expect({ code, out }, err).toEqual({ code: 0, out: `${world.berth.address('shop')}\n` });
+    for (const step of ['build', 'place', 'start', 'route']) expect(err).toMatch(new RegExp(`^${step} +done: \\S`, 'm'));
+    expect(err).toContain('the entry point of the reverse proxy serves the new route');
+    expect((await world.berth.get('shop')).body).toContain('version 1');
+  });
+
+  it('a failure says where, why, with which lines, what still serves and what to do; the fix by a push goes live', async () => {
+    const { Dockerfile = '' } = pageApp(2, ['RUN echo about to fail && false']);
+    await push({ Dockerfile, 'www/index.html': 'version 2\n' }, 'broken');
+    const failed = await berth(['deploy'], { cwd: folder });
+    expect({ code: failed.code, out: failed.out }).toEqual({ code: 1, out: '' });
+    for (const text of [
+      'failed at build: build_step_failed',
+      'about to fail',
+      'still serves at',
+      'correct it in the repository, push, then berth deploy',
+    ])
+      expect(failed.err).toContain(text);
+    expect((await world.berth.get('shop')).body).toContain('version 1');
+
+    await push(pageApp(3), 'fixed');
+    const fixed = await berth(['deploy', '--json'], { cwd: folder });
+    expect(fixed.code, fixed.err).toBe(0);
+    expect(JSON.parse(fixed.out.trimEnd().split('\n').at(-1) ?? '')).toMatchObject({ type: 'result', status: 'running', generation: 3 });
+    expect((await world.berth.get('shop')).body).toContain('version 3');
+  });
+
+  it('rollback brings the version before back without a build', async () => {
+    const { code, out, err } = await berth(['rollback'], { cwd: folder });
+    expect({ code, out }, err).toEqual({ code: 0, out: `${world.berth.address('shop')}\n` });
+    expect(err).not.toMatch(/^build /m);
+    expect((await world.berth.get('shop')).body).toContain('version 1');
+  });
+
+  it.runIf(existsSync(SCRIPT))('in a terminal, the steps are drawn in place and the address follows', async () => {
+    const { stdout } = await promisify(execFile)(SCRIPT, ['-qefc', `${process.execPath} ${BERTH} deploy`, '/dev/null'], {
+      cwd: folder,
+      env: { ...env(), TERM: 'xterm' },
+    });
+    expect(stdout).toContain('\u001b[?25l');
+    expect(stdout.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.lastIndexOf('\u001b[?25l'));
+    expect(stdout.trimEnd().replaceAll('\u001b[?25h', '').trimEnd().endsWith(world.berth.address('shop'))).toBe(true);
+  });
+
+  const tokenFile = async (): Promise<string> => {
+    const tokens = join(home, '.local/state/berth/tokens');
+    const [name = ''] = (await readdir(tokens)).filter((file) => file.endsWith('.json'));
+    return join(tokens, name);
+  };
+  const expire = async (set: Record<string, unknown> = {}): Promise<void> => {
+    const path = await tokenFile();
+    await writeFile(path, JSON.stringify({ ...(JSON.parse(await readFile(path, 'utf8')) as object), expires_at: 0, ...set }));
+  };
+
+  it('eight processes with an expired token, of which one is killed at once: nobody is signed out', async () => {
+    await expire();
+    const killed = spawn(process.execPath, [BERTH, 'whoami'], { cwd: home, env: env(), stdio: 'ignore' });
+    const others = Array.from({ length: 8 }, () => berth(['whoami']));
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    killed.kill('SIGKILL');
+    expect((await Promise.all(others)).map(({ code, err }) => ({ code, err }))).toEqual(others.map(() => ({ code: 0, err: '' })));
+  });
+
+  it('a killed process that lost the new refresh token: the device token opens a new session', async () => {
+    const { refresh_token } = JSON.parse(await readFile(await tokenFile(), 'utf8')) as { refresh_token: string };
+    await expire();
+    expect((await berth(['whoami'])).code).toBe(0);
+    // The old token again: as if the process had died between the answer and the file.
+    await expire({ refresh_token });
+    expect((await berth(['whoami'])).code).toBe(0);
+  });
+
+  it('a reader that closes the pipe ends the command without an error', async () => {
+    const child = spawn(process.execPath, [BERTH, 'events', '-n', '1000', '--json'], { cwd: home, env: env() });
+    let err = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text));
+    child.stdout.destroy();
+    const code = await new Promise((resolve) => child.on('close', resolve));
+    expect({ code, err }).toEqual({ code: 0, err: '' });
+  });
+
+  it('Ctrl-C during deploy detaches with 130, and the deployment goes on', async () => {
+    const child = spawn(process.execPath, [BERTH, 'deploy'], { cwd: folder, env: env() });
+    let err = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      if (!err.includes('build ') && (err + text).includes('build ')) child.kill('SIGINT');
+      err += text;
+    });
+    expect(await new Promise((resolve) => child.on('close', resolve)), err).toBe(130);
+    const id = /berth cancel (\S+);/.exec(err)?.[1] ?? '';
+    expect(await berth(['deployment', 'watch', id])).toMatchObject({ code: 0, out: `${world.berth.address('shop')}\n` });
+  });
+
+  it('the control plane is killed in the middle of a deployment: the command says so, reconnects and reports the end', async () => {
+    let crashed: Promise<void> | undefined;
+    const done = await berth(['deploy'], {
+      cwd: folder,
+      onErr: (text) => {
+        if (/^build +runs/m.test(text)) crashed ??= world.berth.controlPlane.crash().then(() => world.berth.controlPlane.start());
+      },
+    });
+    await crashed;
+    expect(done.code, done.err).toBe(0);
+    expect(done.err).toContain('the control plane does not answer');
+    expect(done.err).toContain('the control plane answers again after');
+  });
+
+  it('logout revokes the device token', async () => {
+    expect((await berth(['logout'])).code).toBe(0);
+    expect((await berth(['whoami'])).code).toBe(4);
+  });
+});
