@@ -20,6 +20,12 @@ function newestIn(folder) {
   return Math.max(0, ...times);
 }
 
+/** esbuild plugin: schemas without typebox. */
+export const lightSchemas = {
+  name: 'light-schemas',
+  setup: (build) => build.onResolve({ filter: /^typebox(\/value)?$/ }, () => ({ path: join(root, 'scripts/lib/typebox-light.mjs') })),
+};
+
 /** @returns what is missing, or undefined on success */
 export async function provideBundle() {
   const draft = `${bundleDir}-${process.pid}`;
@@ -32,6 +38,7 @@ export async function provideBundle() {
       bundle: true,
       // Parts that few commands need (prompts, the MCP server) are files of their own.
       splitting: true,
+      plugins: [lightSchemas],
       platform: 'node',
       format: 'esm',
       target: 'node24',

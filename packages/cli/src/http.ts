@@ -3,8 +3,7 @@
  * resolves `*.localhost` to this machine (RFC 6761 section 6.3), which many systems do not.
  */
 import { lookup as systemLookup } from 'node:dns';
-import { type IncomingMessage, request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
+import type { IncomingMessage } from 'node:http';
 import type { LookupFunction } from 'node:net';
 import { CliError, EXIT } from './problem.ts';
 
@@ -25,9 +24,10 @@ const lookup: LookupFunction = (host, options, callback) => {
 };
 
 /** Sends a request and returns its answer with an unread body. Throws CliError for a redirect, otherwise what node:http reports. */
-export function open(address: string, { method = 'GET', headers = {}, body, signal }: HttpRequest = {}): Promise<HttpAnswer> {
+export async function open(address: string, { method = 'GET', headers = {}, body, signal }: HttpRequest = {}): Promise<HttpAnswer> {
   const url = new URL(address);
-  const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
+  // Loaded when they are needed: TLS takes longer to load than the rest of the program.
+  const { request: send } = url.protocol === 'https:' ? await import('node:https') : await import('node:http');
   return new Promise((resolve, reject) => {
     const length: Record<string, string> = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
     const request = send(

@@ -1,5 +1,4 @@
 /** Verbs that bring a version live: deploy, rollback, cancel, deployment list|show|watch. */
-import { randomUUID } from 'node:crypto';
 import { isAway, refused } from '../problem.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
@@ -150,7 +149,7 @@ export const deploymentTable = (cli: Cli, items: readonly DeploymentItem[]): str
 
 /** Sends a request that creates a deployment. The key makes a repeated request safe when the first answer was lost. */
 async function request(cli: Cli, send: (headers: Record<string, string>) => Promise<Deployment>): Promise<Deployment> {
-  const headers = { 'idempotency-key': randomUUID() };
+  const headers = { 'idempotency-key': crypto.randomUUID() };
   try {
     return await send(headers);
   } catch (error) {

@@ -1,5 +1,4 @@
 /** Tools of the MCP server: questions about the platform, and with --allow-changes deploy and rollback. */
-import { randomUUID } from 'node:crypto';
 import { overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
 import { releaseOf } from '../commands/deploy.ts';
@@ -192,7 +191,7 @@ export const TOOLS: readonly Tool[] = [
     async run(cli, { project: named, commit, note }) {
       const project = await cli.project(named);
       const body = { ...(commit === undefined ? {} : { commit }), note: note ?? 'requested by an MCP client' };
-      const headers = { 'idempotency-key': randomUUID() };
+      const headers = { 'idempotency-key': crypto.randomUUID() };
       return brief(await cli.client().call('createDeployment', { params: { id: project.id }, body, headers }));
     },
   },
@@ -208,7 +207,7 @@ export const TOOLS: readonly Tool[] = [
       return brief(
         await cli
           .client()
-          .call('rollback', { params: { id: project.id }, body: { deployment_id }, headers: { 'idempotency-key': randomUUID() } }),
+          .call('rollback', { params: { id: project.id }, body: { deployment_id }, headers: { 'idempotency-key': crypto.randomUUID() } }),
       );
     },
   },

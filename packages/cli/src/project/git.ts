@@ -1,5 +1,4 @@
 /** Facts about the git repository of a folder. Nothing here contacts a git server. */
-import { exec } from '@berth/kit/exec';
 import type { Io } from '../io.ts';
 
 export type Remote = { name: string; url: string };
@@ -19,6 +18,7 @@ const LIMIT_MS = 10_000;
 async function git(io: Io, args: readonly string[]): Promise<string | null> {
   // A repository may name a program for core.fsmonitor; `git status` would run it.
   const argv = ['git', '-c', 'core.fsmonitor=false', ...args];
+  const { exec } = await import('@berth/kit/exec');
   const result = await exec(argv, {
     cwd: io.cwd,
     env: { ...io.config.childEnv, GIT_OPTIONAL_LOCKS: '0', LC_ALL: 'C' },

@@ -1,5 +1,4 @@
 /** Opens an address in a browser of this machine. */
-import { spawn } from 'node:child_process';
 import type { Io } from '../io.ts';
 
 const SYSTEM = { darwin: 'open', linux: 'xdg-open' } as const;
@@ -9,6 +8,7 @@ export async function openBrowser(io: Io, address: string): Promise<boolean> {
   if (!/^https?:\/\//.test(address) || !io.config.hasDisplay) return false;
   const program = io.config.BROWSER ?? SYSTEM[process.platform as keyof typeof SYSTEM];
   if (program === undefined) return false;
+  const { spawn } = await import('node:child_process');
   return new Promise((resolve) => {
     const child = spawn(program, [address], { detached: true, stdio: 'ignore', env: io.config.childEnv });
     child.once('error', () => resolve(false));

@@ -1,5 +1,4 @@
 /** Files of a person: only the owner may read them, and a reader never sees half a file. */
-import { randomBytes } from 'node:crypto';
 import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { CliError, EXIT } from '../problem.ts';
@@ -22,7 +21,7 @@ export function readJson(path: string): unknown {
 /** Writes a file of mode 0600 by rename, so that a killed process leaves the old content. */
 export function writePrivate(path: string, content: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const draft = join(dirname(path), `.${randomBytes(6).toString('hex')}`);
+  const draft = join(dirname(path), `.${crypto.randomUUID()}`);
   const file = openSync(draft, 'wx', 0o600);
   try {
     writeSync(file, content);
