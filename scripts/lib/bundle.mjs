@@ -32,8 +32,7 @@ export async function provideBundle() {
   try {
     const { build } = await import('esbuild');
     await build({
-      // bin/berth imports `main`; `berth` runs alone.
-      entryPoints: { main: join(root, 'packages/cli/src/main.ts'), berth: join(root, 'packages/cli/src/berth.ts') },
+      entryPoints: { main: join(root, 'packages/cli/src/main.ts') },
       outdir: draft,
       bundle: true,
       // Parts that few commands need (prompts, the MCP server) are files of their own.
@@ -51,6 +50,8 @@ export async function provideBundle() {
     });
     // The bundle is ES modules, also where no package.json above says so.
     writeFileSync(join(draft, 'package.json'), '{ "type": "module" }\n');
+    // bin/berth imports main.js. On machines without this repository, berth.js runs alone (docs/ci.md).
+    writeFileSync(join(draft, 'berth.js'), "import { main } from './main.js';\nawait main(process.argv.slice(2));\n");
     rmSync(bundleDir, { recursive: true, force: true });
     renameSync(draft, bundleDir);
     return undefined;
