@@ -203,6 +203,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
   if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first; it is ${before.status}`);
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits);
+  // A full builder has no deadline. Without an eligible builder the deployment fails after QUEUE_TIMEOUT.
   if (choice.node === null)
     return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);
