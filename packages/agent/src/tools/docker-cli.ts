@@ -19,7 +19,10 @@ export type DockerCliOptions = {
 export type RunOptions = Partial<Omit<ExecOptions, 'env'>> & { env?: NodeJS.ProcessEnv };
 
 export type DockerCli = {
-  /** Runs `docker <args>`. A failed exit is a result. Default deadline 60 s. Rejects with the signal’s reason if the signal ended it. */
+  /**
+   * Runs `docker <args>`, by default for at most 60 s. A failed exit is a result too. Rejects with the signal’s reason if the signal ended
+   * it.
+   */
   run(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
   /** Like `run`, but a failed exit throws ExecError, and an engine that does not answer TaskFailure `engine_unavailable`. */
   ok(args: readonly string[], options?: RunOptions): Promise<ExecResult>;

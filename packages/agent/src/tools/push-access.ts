@@ -1,7 +1,7 @@
 /**
  * Asks the registry's own API whether a push is allowed (OCI distribution, "Pushing a blob in chunks"), and cancels the upload. Docker
  * retries a refused layer for most of a minute and buildx does not report the reason, so without this check a build that cannot be
- * pushed would end by its time-out.
+ * pushed would fail only at its time limit.
  */
 import type { AgentConfig } from '@berth/wire/task';
 import { pause } from '../stopped.ts';

@@ -44,7 +44,7 @@ type KnownNode = { secret: SecretState; boot_id: string | null };
  * Returns why the shared secret or a join token may not register this node, or null. If the response with a new secret may have been
  * lost, the same process may request the secret again: no other process knows its boot_id.
  */
-export function mayRegister(node: KnownNode, input: Pick<NodeRegister, 'boot_id' | 'capabilities'>): string | null {
+export function registrationRefusal(node: KnownNode, input: Pick<NodeRegister, 'boot_id' | 'capabilities'>): string | null {
   if (node.secret.hash === null) return null;
   if (node.secret.used) return 'the node has a secret of its own';
   if (wantsSecret(input) && input.boot_id !== undefined && input.boot_id === node.boot_id) return null;

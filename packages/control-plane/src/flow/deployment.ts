@@ -206,6 +206,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const needs = needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null });
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
   if (choice.node === null && choice.cannot) return fail(draft, d, failure('agent_cannot', choice.plain));
+  // A full builder has no deadline. Without an eligible builder the deployment fails after QUEUE_TIMEOUT.
   if (choice.node === null)
     return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);

@@ -1,4 +1,4 @@
-/** Reads from the stores what a step of a drain decides by (flow/drain.ts). */
+/** Reads the facts for one decision of a drain (flow/drain.ts). */
 import type { DrainRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Remaining } from './drain.ts';

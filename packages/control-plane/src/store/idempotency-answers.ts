@@ -48,7 +48,7 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
   },
 
   async renew({ user_id, request, claim }, claimedUntil) {
-    // A claim has no value after a crash, so it does not wait for the disk.
+    // A claim has no value after a crash, so this write need not be on the disk.
     await db.writeOne((kysely) =>
       db.capabilities.unsynced(kysely, (one) =>
         one

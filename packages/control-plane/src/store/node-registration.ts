@@ -2,7 +2,7 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { NodeRegister } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
-import { AgentRefused, type Entry, mayRegister, NODE_SECRET, type SecretState, wantsSecret } from '../domain/agent-identity.ts';
+import { AgentRefused, type Entry, registrationRefusal, NODE_SECRET, type SecretState, wantsSecret } from '../domain/agent-identity.ts';
 import { bootStep, type BootStep, type Boots, type Doubled } from '../domain/boots.ts';
 import { DomainError } from '../domain/errors.ts';
 import { labelledNodes, withEarlier } from '../domain/heir.ts';
@@ -201,7 +201,7 @@ async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, 
     if (!sameSecret(before, proof.hash)) return 'the node has another secret';
     return before.role === input.role ? null : `the secret belongs to a ${before.role} node`;
   }
-  const why = before === undefined ? null : mayRegister({ secret: stateOf(before), boot_id: before.boot_id }, input);
+  const why = before === undefined ? null : registrationRefusal({ secret: stateOf(before), boot_id: before.boot_id }, input);
   if (proof.kind === 'join') {
     const offline = before === undefined || isSilent(before) || before.secret_reset_at !== null;
     return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;

@@ -232,7 +232,7 @@ describe('a device token', () => {
     const reply = await exchange({ authorization: `Bearer ${token}`, 'x-forwarded-user-assertion': await assertion() });
     expect([reply.status, reply.json['code']]).toEqual([403, 'insufficient_scope']);
     expect(reply.headers['www-authenticate']).toBe('Bearer error="insufficient_scope", scope="projects api"');
-    expect(reply.json['detail']).toContain('scope=projects api');
+    expect(reply.json['detail']).toContain('the scope "projects api"');
   });
   test('shows its scope to its owner, on the page of devices and in the API', async () => {
     await deviceToken('dora@example.com', 'projects');

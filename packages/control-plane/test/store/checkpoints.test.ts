@@ -3,7 +3,7 @@ import { setImmediate } from 'node:timers/promises';
 import { waitFor } from '@berth/testbed/wait';
 import Sqlite from 'better-sqlite3';
 import { sql } from 'kysely';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { createCheckpoints } from '../../src/store/engine/checkpoints.ts';
 import { openDatabase } from '../../src/store/engine/database.ts';
 import { freshPath, NOW, quiet } from './fixtures.ts';
@@ -52,6 +52,44 @@ test('the WAL starts again under a writer without a pause, before a commit has t
   expect(longest).toBeLessThan(16_000);
 }, 60_000);
 
+test('a reader that needs the WAL does not make writers wait at each checkpoint', async () => {
+  const path = freshPath();
+  const [database, reader] = [new Sqlite(path), new Sqlite(path)];
+  database.pragma('journal_mode = WAL');
+  database.exec('create table lines (text)');
+  const checkpoints = createCheckpoints(database, path, (problem) => expect.unreachable(problem));
+  let now = performance.now();
+  const clock = vi.spyOn(performance, 'now');
+  onTestFinished(async () => {
+    clock.mockRestore();
+    await checkpoints.close();
+    reader.close();
+    database.close();
+  });
+  const waits = async (seconds: number): Promise<boolean> => {
+    clock.mockReturnValue((now += seconds * 1_000));
+    const wait = checkpoints.startIfDue();
+    await wait;
+    await setImmediate();
+    return wait !== null;
+  };
+  /** The checkpoint before may still run. */
+  const untilWriterWaits = async (seconds: number): Promise<void> => {
+    while (!(await waits(seconds))) await setImmediate();
+  };
+  reader.exec('begin');
+  reader.prepare('select count(*) from lines').get();
+  database.prepare('insert into lines values (zeroblob(36000000))').run();
+  expect(await waits(1)).toBe(true);
+  expect([await waits(1), await waits(1), await waits(1)]).toEqual([false, false, false]);
+  await untilWriterWaits(5);
+  reader.exec('commit');
+  await untilWriterWaits(6);
+  // The next write starts the WAL again, and nobody waits any more.
+  database.prepare('insert into lines values (zeroblob(1))').run();
+  expect([await waits(1), await waits(6)]).toEqual([false, false]);
+});
+
 test('a failed checkpoint is reported and stops nothing', async () => {
   const path = freshPath();
   const database = new Sqlite(path);
@@ -62,11 +100,11 @@ test('a failed checkpoint is reported and stops nothing', async () => {
   // The file that the thread opens does not exist.
   const checkpoints = createCheckpoints(database, `${path}-elsewhere`, (problem) => problems.push(problem));
   database.prepare('insert into lines values (zeroblob(5000000))').run();
-  checkpoints.startIfDue();
+  void checkpoints.startIfDue();
   await waitFor('the failure is reported', () => problems.length > 0);
   expect(problems).toEqual([expect.stringContaining('unable to open database file')]);
   database.prepare('insert into lines values (zeroblob(1))').run();
-  checkpoints.startIfDue();
+  void checkpoints.startIfDue();
   await checkpoints.close();
   expect(problems).toHaveLength(1);
 });

@@ -14,7 +14,7 @@ const TIMEOUT_MS = 3_000;
 const MAX_AGE = '6m';
 const SKEW = '30s';
 
-export const SCOPE_NEEDED = 'ask for a device token with scope=projects api at /_oauth/device/code';
+export const SCOPE_NEEDED = 'request a device token with the scope "projects api" at /_oauth/device/code';
 
 export type Assertions = {
   /**
@@ -65,7 +65,7 @@ export function createAssertions(deps: {
           clockTolerance: SKEW,
           currentDate: new Date(now()),
         });
-        // RFC 6750 section 3.1. Absent where a session opened.
+        // RFC 6750 section 3.1. An assertion from a session has no scope.
         const scope = payload['scope'];
         if (scope !== undefined && scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
         const email = payload['email'];

@@ -21,7 +21,7 @@ export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_$
 /** Contains the session id: a used token is recognised although only the hash of the current one is stored. */
 export const newRefreshToken = (sessionId: string, origin: Origin | null): string =>
   `berthref_${sessionId}${origin === null ? '' : `.${originText(origin)}`}_${random()}`;
-/** Returns null for text that is no refresh token. */
+/** Returns null for text that is not a refresh token. */
 export function readRefreshToken(refreshToken: string): { sessionId: string; origin: Origin | null } | null {
   const [, sessionId, origin] = /^berthref_([0-9a-f]{24})(?:\.([ds]\.[\w-]{1,64}))?_[\w-]{43}$/.exec(refreshToken) ?? [];
   return sessionId === undefined ? null : { sessionId, origin: origin === undefined ? null : originOf(origin) };

@@ -1,6 +1,6 @@
 /**
  * One scan, in the child process: checks that the share is the same as before and compares the listing with the last one. Every
- * failure of the share is an ShareUnreachableError. Most scans find an unchanged folder and end here; scan-state.ts is loaded only if not.
+ * failure of the share is a ShareUnreachableError. Most scans find an unchanged folder and end here; scan-state.ts is loaded only if not.
  */
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ export async function runScan(job: ScanJob, onStep: OnStep): Promise<ScanOutcome
     // The scan counts only if the share at its end is the one at its beginning.
     const checkShare = (): ShareIdentity => shareOf(job, share).share;
     const root = folderOf(job);
-    // A loss is accepted of the known share only. Files that another share lacks are not lost.
+    // Only the known share can have an accepted loss. Files that another share lacks are not lost.
     const seen = same ? job : { ...job, acceptLoss: false };
     return await scan({ job: seen, root, list: createLister(root, job, onStep, ends), checkShare, onStep }, ends);
   } catch (error) {

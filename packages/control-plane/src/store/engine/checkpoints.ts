@@ -8,16 +8,26 @@ import type Sqlite from 'better-sqlite3';
 import type { CheckpointEnd } from './checkpoint-thread.ts';
 
 export type Checkpoints = {
-  /** Starts a checkpoint if one is due. Call it often, while no transaction is open. Never throws. */
-  startIfDue(): void;
+  /**
+   * Starts a checkpoint if one is due. Call it often, while no transaction is open. Never rejects. If the result is a promise, begin no
+   * transaction until it resolves: then the next write starts the WAL again from its beginning.
+   */
+  startIfDue(): Promise<void> | null;
   /** Resolves when the thread has closed the file. */
   close(): Promise<void>;
 };
 
-export const NO_CHECKPOINTS: Checkpoints = { startIfDue: () => {}, close: async () => {} };
+export const NO_CHECKPOINTS: Checkpoints = { startIfDue: () => null, close: async () => {} };
 
 /** Length of the WAL, in pages, from which a checkpoint is due: SQLite's own default. */
 const DUE_PAGES = 1_000;
+/**
+ * From this length on, writers wait for the checkpoint. The WAL starts again only if a checkpoint copied all of it. Under steady writes
+ * that never happens by itself, and the WAL grows until a commit has to checkpoint.
+ */
+const LONG_PAGES = 8_000;
+/** Pause of these waits while they do not help, because a backup or another reader needs the WAL. */
+const USELESS_WAIT_PAUSE_MS = 5_000;
 /** At this length SQLite checkpoints inside a commit, because the thread does not run, or a backup reads for a long time. */
 const AUTOCHECKPOINT_PAGES = 16_000;
 const INTERVAL_MS = 200;
@@ -31,6 +41,14 @@ export function createCheckpoints(database: Sqlite.Database, path: string, onChe
   let thread: Worker | null = null;
   let running = false;
   let nextAt = 0;
+  let nextWaitAt = 0;
+  /** Length of the WAL when writers last waited; 0 once it was seen shorter. */
+  let lengthAtWait = 0;
+  let resumeWriters = (): void => {};
+  const end = (): void => {
+    running = false;
+    resumeWriters();
+  };
   const fail = (problem: string): void => {
     nextAt = performance.now() + RETRY_AFTER_MS;
     onCheckpointFailure(problem);
@@ -42,13 +60,13 @@ export function createCheckpoints(database: Sqlite.Database, path: string, onChe
     // The thread does not keep the process alive.
     started.unref();
     started.on('message', (problem: CheckpointEnd) => {
-      running = false;
+      end();
       if (problem !== null) fail(problem);
     });
     started.on('error', (error: Error) => fail(error.message));
     started.on('exit', () => {
-      running = false;
       thread = null;
+      end();
     });
     return started;
   }
@@ -56,17 +74,25 @@ export function createCheckpoints(database: Sqlite.Database, path: string, onChe
   return {
     startIfDue() {
       const now = performance.now();
-      if (running || now < nextAt) return;
+      if (running || now < nextAt) return null;
       nextAt = now + INTERVAL_MS;
       try {
         const [{ log, checkpointed }] = database.pragma('wal_checkpoint(NOOP)') as [Lengths];
-        if (log - checkpointed < DUE_PAGES) return;
-        running = true;
+        if (lengthAtWait > 0 && log >= lengthAtWait) nextWaitAt = now + USELESS_WAIT_PAUSE_MS;
+        lengthAtWait = 0;
+        const isLong = log >= LONG_PAGES && now >= nextWaitAt;
+        if (log - checkpointed < DUE_PAGES && !isLong) return null;
         thread ??= start();
         thread.postMessage('checkpoint', []);
+        running = true;
+        if (!isLong) return null;
+        lengthAtWait = log;
+        return new Promise((resolve) => {
+          resumeWriters = resolve;
+        });
       } catch (error) {
-        running = false;
         fail(error instanceof Error ? error.message : String(error));
+        return null;
       }
     },
     async close() {

@@ -178,8 +178,10 @@ class ImmediateDriver extends SqliteDriver {
     return super.acquireConnection();
   }
   override async releaseConnection(): Promise<void> {
-    this.#checkpoints.startIfDue();
-    this.#mutex.release();
+    const checkpointed = this.#checkpoints.startIfDue();
+    // The caller's work is committed, so only those who wait for the connection wait for the checkpoint too.
+    if (checkpointed === null) this.#mutex.release();
+    else void checkpointed.then(() => this.#mutex.release());
   }
   override async destroy(): Promise<void> {
     await this.#checkpoints.close();
