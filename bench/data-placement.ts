@@ -99,7 +99,7 @@ export async function benchPlacement(): Promise<string[]> {
     bytes: BYTES,
     status: 'ok' as const,
   }));
-  const question: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null };
+  const question: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null, needs: [] };
   const context = { now: NOW, limits: DEFAULT_LIMITS, cacheIndex: createCacheIndex() };
   const ask = () => timed(() => choose(question, nodes, context));
   const first = ask();

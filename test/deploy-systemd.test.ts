@@ -90,7 +90,9 @@ describe('the agent', () => {
     expect(directives.get('ExecStartPre')).toEqual([`+/bin/mkdir -p ${AGENT_SETTINGS.SVC_ROOT.default}`]);
   });
   test('has only the capabilities that files of several users and iptables need', () => {
-    expect(directives.get('CapabilityBoundingSet')).toEqual(['CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_NET_ADMIN CAP_NET_RAW']);
+    expect(directives.get('CapabilityBoundingSet')).toEqual([
+      'CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_NET_ADMIN CAP_NET_RAW',
+    ]);
   });
   test('checks out sources that the user of an image can read, and finds the keys of SSH_KEY_HOSTS', () => {
     expect(directives.get('UMask')).toEqual(['0022']);

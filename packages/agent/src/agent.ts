@@ -6,6 +6,7 @@
  */
 import type { Logger } from '@berth/kit/log';
 import type { Loop } from '@berth/kit/loop';
+import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import type { Task } from '@berth/wire/task';
 import type { AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
@@ -140,6 +141,7 @@ export async function startAgent(config: AgentOptions, log: Logger): Promise<Age
       clearInterval(sweeping);
       await images.stop();
       await parts.networks.stop();
+      await parts.secretFiles.stop();
       await data?.stop();
       await health?.close();
     },
@@ -169,6 +171,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
     role: config.NODE_ROLE,
     maxBuilds: config.MAX_BUILDS,
     credentials: parts.credentials,
+    capabilities: () => [CAN_SECRETS, ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : [])],
     storage: parts.storage.read,
     engine: createEngineStatus(parts.docker),
     disk: parts.diskUse.now,

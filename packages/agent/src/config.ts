@@ -111,6 +111,11 @@ export const AGENT_SETTINGS = {
     default: '/var/lib/berth-agent',
     parse: plainPath,
   },
+  SECRETS_DIR: {
+    doc: 'Folder on tmpfs for the file secrets of containers; the engine must see it at the same path',
+    default: '/run/berth-agent',
+    parse: plainPath,
+  },
   SVC_ROOT: { doc: 'Folder for the copies of datasets', default: '/svc/data', parse: absolutePath },
   DATASET_NFS_BASE_PATH: {
     doc: 'Mount point of the shared dataset storage',

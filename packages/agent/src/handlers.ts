@@ -18,7 +18,7 @@ import { createPushAccess } from './tools/push-access.ts';
 export const gitHome = (state: StateFolder): string => join(state.root, 'git');
 
 export function createHandlers(config: AgentOptions, parts: AgentParts, registry: RegistrySettings, state: StateFolder): Handlers {
-  const { cli, docker, listContainers, images, locks, networks, data } = parts;
+  const { cli, docker, listContainers, images, locks, networks, secretFiles, data } = parts;
   return {
     build: createBuildHandler({
       clone: createClone({
@@ -33,6 +33,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
       workspaces: state.workspaces,
       images,
       buildTimeoutMs: config.BUILD_TIMEOUT,
+      digests: parts.buildDigests,
     }),
     deploy: createDeployHandler({
       docker,
@@ -40,6 +41,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
       images,
       locks,
       networks,
+      secretFiles,
       prepare: data?.prepare ?? null,
       hostIp: parts.hostIp,
       publishIp: parts.publishIp,
@@ -49,7 +51,16 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
       logMaxSize: config.LOG_MAX_SIZE,
       logMaxFiles: config.LOG_MAX_FILES,
     }),
-    retire: createRetireHandler({ docker, listContainers, images, locks, networks, data, repositoryOf: registry.repositoryOf }),
+    retire: createRetireHandler({
+      docker,
+      listContainers,
+      images,
+      locks,
+      networks,
+      secretFiles,
+      data,
+      repositoryOf: registry.repositoryOf,
+    }),
     sync: createSyncHandler({ cache: data?.cache ?? null }),
   };
 }

@@ -18,6 +18,8 @@ export type LogShipperOptions = {
   /** Retries by itself. Rejects only if the lines will never be accepted; they are then dropped. */
   send: SendLines;
   onDropped: (error: unknown) => void;
+  /** Removes secrets from texts. */
+  redact?: (text: string) => string;
   flushMs?: number;
   maxLines?: number;
   now?: () => Date;
@@ -34,6 +36,7 @@ export function createLogShipper({
   onDropped,
   flushMs = 200,
   maxLines = 5_000,
+  redact = (text) => text,
   now = () => new Date(),
 }: LogShipperOptions): LogShipper {
   const buffer: LogLineIn[] = [];
@@ -41,6 +44,16 @@ export function createLogShipper({
   let next = 0;
   let timer: NodeJS.Timeout | undefined;
   let sending: Promise<void> | null = null;
+
+  /** Before the cut, so that no half of a secret stays at the end, and after escape sequences inside a secret are gone. */
+  function hide(text: string, max: number, colours: boolean): string {
+    const shown = redact(clean(redact(text), max, colours));
+    if (!colours || !shown.includes('\u001b')) return shown;
+    const plain = clean(text, max, false);
+    const hidden = redact(plain);
+    // Colours inside a secret: only the text without colours shows it.
+    return hidden === plain || clean(shown, max, false) === hidden ? shown : hidden;
+  }
 
   function takeBatch(): LogLineIn[] {
     const batch: LogLineIn[] = [];
@@ -89,8 +102,8 @@ export function createLogShipper({
       buffer.push({
         ...line,
         at: line.at ?? now().toISOString(),
-        text: clean(line.text, MAX_TEXT, true),
-        ...(line.step === null || line.step === undefined ? {} : { step: clean(line.step, MAX_STEP, false) }),
+        text: hide(line.text, MAX_TEXT, true),
+        ...(line.step === null || line.step === undefined ? {} : { step: hide(line.step, MAX_STEP, false) }),
       });
       if (buffer.length > maxLines) {
         buffer.shift();

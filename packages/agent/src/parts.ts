@@ -16,6 +16,8 @@ import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeId
 import { createPortGuard, type PortGuard } from './port-guard.ts';
 import { createRevival, type Revival } from './revive.ts';
 import type { StateFolder } from './state-folder.ts';
+import { type BuildDigests, createBuildDigests } from './secrets/build-digests.ts';
+import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
 import { createStorage, type StorageMeter } from './storage.ts';
 import { createDockerCli, type DockerCli } from './tools/docker-cli.ts';
 import { createDocker, type Docker } from './tools/docker.ts';
@@ -43,6 +45,8 @@ export type AgentParts = {
   /** Why a deploy node takes no datasets. */
   dataProblem: string | null;
   diskUse: DiskUse;
+  buildDigests: BuildDigests;
+  secretFiles: SecretFiles;
 };
 export type AgentPartsOptions = { state: StateFolder; metrics: Metrics; wakeRegistration: () => void; log: Logger };
 
@@ -77,6 +81,17 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
   const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
   const networks = createNetworks({ docker: createDockerNetworks(cli), locks, pool, owner: agentId, log });
 
+  const secretFiles = await createSecretFiles({
+    folder: join(config.SECRETS_DIR, agentId),
+    copies: join(state.root, 'secret-files'),
+    docker,
+    log,
+  });
+  // Before the first look at the containers: a container that the engine could not start is started then.
+  await secretFiles.restore();
+  if (config.NODE_ROLE === 'deploy' && secretFiles.problem !== null)
+    log.warn({ reason: secretFiles.problem }, 'this node mounts no file secrets');
+
   const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit, log });
   const { data, problem: dataProblem } =
     config.NODE_ROLE === 'deploy'
@@ -109,6 +124,8 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
     data,
     dataProblem,
     diskUse,
+    secretFiles,
+    buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };
 }
 

@@ -36,6 +36,8 @@ export type RegistrationDeps = {
   /** The control plane’s /readyz warns if these are not set. */
   limits: { publishIp: string | undefined; defaultMemory: number | undefined };
   credentials: Credentials;
+  /** Features of this agent that are not part of the contract. */
+  capabilities: () => readonly string[];
   hostIp: () => Promise<string>;
   storage: (signal: AbortSignal) => Promise<Storage>;
   /** Null on a node that takes no datasets. */
@@ -121,7 +123,11 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       deps.client.call('agentRegister', {
         body: {
           ...body,
-          capabilities: [...(maySave ? ['node_secret'] : []), ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS] : [])],
+          capabilities: [
+            ...(maySave ? ['node_secret'] : []),
+            ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS] : []),
+            ...deps.capabilities(),
+          ],
         },
         headers,
         signal,

@@ -17,6 +17,7 @@ import { createLogShipper, type LogShipper } from './log-shipper.ts';
 import type { TaskEnd, TaskMeter } from './metrics.ts';
 import { createProgressSender, type ProgressSender } from './progress-sender.ts';
 import { retryUntilAnswered } from './retry.ts';
+import { createRedact, type Redact, redactError } from './secrets/redaction.ts';
 import { pause, Stopped } from './stopped.ts';
 import type { Handlers, Product, TaskContext } from './tasks/task.ts';
 import { nothingToDiscard } from './tasks/task.ts';
@@ -66,7 +67,9 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
     log.info({ attempt: claim.attempt }, 'task started');
     if (meter !== undefined) countEnd = meter.taskBegan(task.kind);
     await failPoint('agent.claim.after', () => task.kind);
+    const redact = createRedact(secretsIn(claim));
     const shipper = createLogShipper({
+      redact,
       send: async (first, lines) => {
         await failPoint('agent.logs.before');
         await retryUntilAnswered(() => client.call('agentLogs', { params, headers, body: { first, lines }, signal: life.signal }), {
@@ -86,7 +89,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
     );
     if (task.cancel_requested) stop('cancelled');
     try {
-      let product = await perform(claim, shipper, progress);
+      let product = await perform(claim, shipper, progress, redact);
       const why = work.signal.aborted ? (work.signal.reason as Stopped).why : null;
       // A running container stays: the task is offered again, and the next attempt adopts the container.
       if (why === 'shutdown') return 'shutdown';
@@ -109,10 +112,12 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
     }
   }
 
-  async function perform(claim: TaskClaim, shipper: LogShipper, progress: ProgressSender): Promise<Product> {
+  async function perform(claim: TaskClaim, shipper: LogShipper, progress: ProgressSender, redact: Redact): Promise<Product> {
     const context: TaskContext = {
       attempt: claim.attempt,
       git: claim.git ?? null,
+      secrets: claim.secrets ?? [],
+      secretsDigest: claim.secrets_digest ?? null,
       signal: work.signal,
       log: (line) => shipper.push(line),
       logStep: (step, text) => {
@@ -125,8 +130,9 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
       return await handle(handlers, task, context);
     } catch (error) {
       if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED);
-      const failure = taskErrorOf(error);
-      log.warn({ err: error, code: failure.code }, 'task failed');
+      const { code, message } = taskErrorOf(error);
+      const failure = { code, message: redact(message) };
+      log.warn({ err: secretsIn(claim).length === 0 ? error : redactError(error, redact), code }, 'task failed');
       onFailure?.(failure.code);
       context.logStep('failed', failure.message);
       return failed(failure, error instanceof TaskFailure ? error.report : {});
@@ -193,6 +199,12 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
   void done.then((outcome) => countEnd(outcome === 'reported' ? reportedEnd : outcome));
   return { task, done, stop };
 }
+
+/** Values that no log may have: secrets of the project and its access to git. */
+const secretsIn = ({ secrets, git }: TaskClaim): string[] => [
+  ...(secrets ?? []).map(({ value }) => value),
+  ...[git?.token?.token, git?.deploy_key?.private_key].filter((value) => value !== undefined),
+];
 
 /** 404: unknown task; 409: the lease is stale or the task has ended. */
 const isLost = (error: unknown): boolean => error instanceof ApiError && (error.status === 404 || error.status === 409);

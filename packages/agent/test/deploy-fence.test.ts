@@ -22,6 +22,8 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
       signal: ending.signal,
       log: () => undefined,
       logStep: (_, text) => void logged.push(text),
+      secrets: [],
+      secretsDigest: null,
       progress: () => undefined,
     };
     return handler(task, context);

@@ -11,6 +11,14 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     listContainers: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
     images,
     locks: createLocks(),
+    secretFiles: {
+      problem: null,
+      fill: () => Promise.reject(new Error('no file secrets')),
+      protect: () => () => undefined,
+      restore: () => Promise.resolve(),
+      cleanLater: () => undefined,
+      stop: () => Promise.resolve(),
+    },
     networks: {
       of: async () => null,
       forget: () => undefined,

@@ -71,6 +71,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
           publishIp: undefined,
           labels: { 'berth.project': 'long', note: long },
           env,
+          secretEnv: {},
           memoryBytes: null,
           cpus: null,
           pidsLimit: 64,

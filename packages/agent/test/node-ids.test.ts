@@ -48,6 +48,7 @@ async function agent(given: { id: string }) {
     nodeName: 'node',
     role: 'deploy',
     maxBuilds: 1,
+    capabilities: () => [],
     credentials: { bootId: 'boot', headers: () => ({}), register: (send) => send({}, true) },
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
@@ -106,6 +107,7 @@ it('a retire task of the new id removes containers of the old one', async () => 
     images: createImages({ docker: engine.docker, keepNewest: 1, log: silentLogger() }),
     locks: createLocks(),
     networks: { cleanLater: () => undefined },
+    secretFiles: { cleanLater: () => undefined },
     data: null,
     repositoryOf: () => null,
   });
@@ -118,6 +120,8 @@ it('a retire task of the new id removes containers of the old one', async () => 
     signal: never,
     log: () => undefined,
     logStep: () => undefined,
+    secrets: [],
+    secretsDigest: null,
     progress: () => undefined,
   });
   expect(engine.all()).toEqual(['other running']);

@@ -28,6 +28,7 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
     nodeName: 'node',
     role,
     maxBuilds: 1,
+    capabilities: () => [],
     credentials: { bootId: 'boot', headers: () => ({}), register: (send) => send({}, true) },
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),

@@ -20,6 +20,8 @@ const context: TaskContext = {
   signal: new AbortController().signal,
   log: () => undefined,
   logStep: () => undefined,
+  secrets: [],
+  secretsDigest: null,
   progress: () => undefined,
 };
 
@@ -30,6 +32,7 @@ const handler = (docker: FakeEngine['docker'], data: Parameters<typeof createRet
     images: { cleanLater: () => undefined } as unknown as Images,
     locks: createLocks(),
     networks: { cleanLater: () => undefined },
+    secretFiles: { cleanLater: () => undefined },
     data,
     repositoryOf: () => null,
   });

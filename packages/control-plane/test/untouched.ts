@@ -34,6 +34,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   finished_at: null,
   timer: null,
   retry: null,
+  secrets: null,
   builds_given_up: 0,
   log_removed_at: null,
   story_removed_at: null,

@@ -7,7 +7,7 @@ import { listOf, literals, orNull, Time } from './vocabulary.ts';
 const SECRET_SCOPES = ['run', 'build'] as const;
 export type SecretScope = (typeof SECRET_SCOPES)[number];
 /** How a container gets it: an environment variable, or the file /run/secrets/NAME. In a build, the Dockerfile decides. */
-const SECRET_DELIVERIES = ['env', 'file'] as const;
+export const SECRET_DELIVERIES = ['env', 'file'] as const;
 export type SecretDelivery = (typeof SECRET_DELIVERIES)[number];
 
 /** Most secrets of one project. */
@@ -15,6 +15,10 @@ export const MAX_SECRETS = 100;
 /** Most bytes of one value, and of all values of a project together. */
 export const MAX_SECRET_BYTES = 65_536;
 export const MAX_SECRETS_BYTES = 1_048_576;
+
+/** Capabilities of an agent: it gets secrets with its claims; it mounts file secrets. */
+export const CAN_SECRETS = 'secrets';
+export const CAN_SECRET_FILES = 'secret_files';
 
 const Scope = literals(SECRET_SCOPES);
 const As = literals(SECRET_DELIVERIES);

@@ -6,6 +6,7 @@ import { type Static, Type } from 'typebox';
 import { DatasetMount, DatasetSource } from './dataset.ts';
 import { LookPayload } from './look.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
+import { SECRET_DELIVERIES } from './secret.ts';
 import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
 
 /** Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as `image_repository:{commit}`. */
@@ -24,6 +25,9 @@ export const BuildPayload = Type.Object({
   build_args: Type.Optional(Type.Record(Type.String(), Type.String())),
   submodules: Type.Optional(Type.Boolean({ description: 'false: submodules are not fetched' })),
   image_repository: Type.String({ description: '{registry}/{project}; the tag is the full commit id' }),
+  secrets: Type.Optional(
+    Type.Array(Type.Object({ name: Type.String() }), { description: 'build secrets; the claim (`/start`) answers their values' }),
+  ),
 });
 export type BuildPayload = Static<typeof BuildPayload>;
 
@@ -45,7 +49,14 @@ export const DeployPayload = Type.Object({
   replace: literals(REPLACE_MODES),
   /** The deployment that serves now. With `recreate`, its container is restored if this deployment fails. */
   replaces: Type.Optional(orNull(Id)),
-  env: Type.Record(Type.String(), Type.String()),
+  env: Type.Record(Type.String(), Type.String(), {
+    description: 'for an agent without the capability `secrets`, it also has the env secrets',
+  }),
+  secrets: Type.Optional(
+    Type.Array(Type.Object({ name: Type.String(), as: literals(SECRET_DELIVERIES) }), {
+      description: 'secrets of the container; the claim (`/start`) answers their values to an agent with the capability `secrets`',
+    }),
+  ),
   datasets: Type.Array(DatasetMount),
   health_path: orNull(Type.String()),
   probe_seconds: Type.Integer({ description: 'time limit in seconds for the first answer of the new container' }),
@@ -103,12 +114,17 @@ export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind
 
 /** Remaining duration of the lease. Agents need it because their clock may differ from the control plane's. */
 const LeaseSeconds = Type.Optional(Type.Number({ minimum: 0 }));
+/** A secret with its value. Only the answer to a claim has it. */
+export const ClaimedSecret = Type.Object({ name: Type.String(), value: Type.String(), as: literals(SECRET_DELIVERIES) });
+export type ClaimedSecret = Static<typeof ClaimedSecret>;
 export const TaskClaim = Type.Object({
   attempt: Type.Integer(),
   lease_token: Type.String(),
   lease_expires_at: Time,
   lease_seconds: LeaseSeconds,
   git: Type.Optional(GitAccess),
+  secrets: Type.Optional(Type.Array(ClaimedSecret)),
+  secrets_digest: Type.Optional(Type.String({ description: 'changes when a name or a value of `secrets` changes' })),
 });
 export type TaskClaim = Static<typeof TaskClaim>;
 

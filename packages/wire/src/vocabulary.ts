@@ -93,6 +93,8 @@ export const LABELS = {
   node: 'berth.node',
   /** Memory limit in bytes that the agent applied because the project sets none. */
   default_memory: 'berth.default_memory',
+  /** `secrets_digest` of the claim: a container with other secrets is not adopted. */
+  secrets: 'berth.secrets',
   /** Set on networks: the agent that created the network. */
   network: 'berth.network',
 } as const;

@@ -13,7 +13,7 @@ import type { Container, Docker } from '../tools/docker.ts';
 import type { TaskContext } from './task.ts';
 
 export type AttemptContainer = {
-  /** Adopts an earlier attempt's running container of the right image, and removes all other containers of earlier attempts. */
+  /** Adopts an earlier attempt's running container of the right image with the current secrets. Removes all others of earlier attempts. */
   adopt(): Promise<Container | null>;
   /** Call it before a container is started under `name`: a failed start may leave a container behind. */
   willStart(name: string): void;
@@ -25,7 +25,7 @@ export function createAttemptContainer(
   docker: Docker,
   task: TaskOf<'deploy'>,
   deployment: string,
-  { attempt, signal, logStep }: TaskContext,
+  { attempt, signal, logStep, secretsDigest }: TaskContext,
 ): AttemptContainer {
   const { payload } = task;
   const givenNames = new Set<string>();
@@ -40,6 +40,8 @@ export function createAttemptContainer(
     const renamedBy = c.name.startsWith(prefix) ? Number(c.name.slice(prefix.length)) : 0;
     return Math.max(renamedBy || 0, c.labels[LABELS.task] === task.id ? Number(c.labels[LABELS.attempt] ?? 0) : 0);
   }
+  /** A container with earlier values of its secrets is started again. */
+  const hasSecrets = (c: Container): boolean => (c.labels[LABELS.secrets] ?? null) === secretsDigest;
   async function tryAdopt(container: Container): Promise<boolean> {
     const name = nameOf(attempt);
     // The container is gone: its earlier attempt removed it a moment ago.
@@ -56,7 +58,7 @@ export function createAttemptContainer(
       for (const container of await docker.list(ofDeployment, signal)) {
         // A later attempt is running: this one has lost the task and will hear of it soon.
         if (holderOf(container) > attempt) continue;
-        if (adopted === null && container.state === 'running' && container.image === payload.image) {
+        if (adopted === null && container.state === 'running' && container.image === payload.image && hasSecrets(container)) {
           if (await tryAdopt(container)) adopted = container;
           continue;
         }

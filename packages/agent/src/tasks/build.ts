@@ -8,6 +8,7 @@ import type { Build } from '../tools/buildx.ts';
 import type { Clone } from '../tools/git.ts';
 import { findContext, findDockerfile } from '../dockerfile.ts';
 import type { Images } from '../images.ts';
+import type { BuildDigests } from '../secrets/build-digests.ts';
 import type { Workspaces } from '../workspace.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
 
@@ -17,6 +18,7 @@ export type BuildDeps = {
   workspaces: Workspaces;
   images: Images;
   buildTimeoutMs: number;
+  digests: BuildDigests;
 };
 
 /** The labels are equal in each build of a commit, so they invalidate no build cache. */
@@ -56,6 +58,8 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const buildContext = await findContext(source, payload.build_context ?? '.');
       const tag = `${payload.image_repository}:${sha}`;
       const release = deps.images.protect(tag);
+      const noCache = deps.digests.changed(payload.project_id, context.secretsDigest);
+      if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
       try {
         const { digest, arch } = await deps.build(
           {
@@ -67,9 +71,12 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             tag,
             labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
             metadataFile: join(dir, 'metadata.json'),
+            secrets: context.secrets,
+            noCache,
           },
           { signal, timeoutMs: deps.buildTimeoutMs, onLine: log },
         );
+        await deps.digests.built(payload.project_id, context.secretsDigest);
         await failPoint('push.after');
         logStep('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);
         return {

@@ -22,6 +22,7 @@ import type { Networks } from '../networks.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
+import type { SecretFiles } from '../secrets/files.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { Stopped } from '../stopped.ts';
 import { createAttemptContainer, type AttemptContainer } from './attempt-container.ts';
@@ -33,6 +34,7 @@ export type DeployDeps = {
   images: Images;
   locks: Locks;
   networks: Networks;
+  secretFiles: SecretFiles;
   /** Null on a node that takes no datasets. */
   prepare: Prepare | null;
   /** The address at which published ports of this node answer. */
@@ -101,6 +103,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const releaseImage = deps.images.protect(payload.image);
     const releaseDatasets = deps.prepare?.protect(deployment);
     const releaseNetwork = deps.networks.protect(payload.project_id);
+    const releaseSecrets = deps.secretFiles.protect(deployment);
     // Undo the datasets after the container: a container that any attempt started must not lose its mounts.
     const undoData = async (): Promise<void> => {
       if (deps.prepare === null) return;
@@ -119,10 +122,12 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     } finally {
       releaseDatasets?.();
       releaseNetwork();
+      releaseSecrets();
       releaseImage();
       unlock();
       deps.images.cleanLater(repositoryOf(payload.image));
       deps.networks.cleanLater();
+      deps.secretFiles.cleanLater();
     }
   };
 }
@@ -201,26 +206,34 @@ async function start(
   const { payload } = task;
   const { signal, logStep } = context;
   const memoryBytes = memoryOf(deps, payload);
+  const labels = {
+    [LABELS.project]: payload.project_id,
+    [LABELS.project_name]: payload.project,
+    [LABELS.deployment]: deployment,
+    [LABELS.generation]: String(payload.generation),
+    [LABELS.task]: task.id,
+    [LABELS.attempt]: String(context.attempt),
+    [LABELS.node]: task.node_id,
+  };
+  const files = context.secrets.filter((s) => s.as === 'file');
+  const secretMounts =
+    files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await deps.docker.userOf(payload.image, labels, signal))];
   const spec: RunSpec = {
     name: payload.container_name,
     image: payload.image,
     containerPort: payload.container_port,
-    mounts,
+    mounts: [...mounts, ...secretMounts],
     publishIp: deps.publishIp,
     labels: {
-      [LABELS.project]: payload.project_id,
-      [LABELS.project_name]: payload.project,
-      [LABELS.deployment]: deployment,
-      [LABELS.generation]: String(payload.generation),
-      [LABELS.task]: task.id,
-      [LABELS.attempt]: String(context.attempt),
-      [LABELS.node]: task.node_id,
+      ...labels,
       ...NO_ROUTERS,
+      ...(context.secretsDigest === null ? {} : { [LABELS.secrets]: context.secretsDigest }),
       // The label tells the default limit of this node from a limit that somebody changed by hand.
       ...(payload.memory_bytes === null && memoryBytes !== null ? { [LABELS.default_memory]: String(memoryBytes) } : {}),
     },
     // Programs read their port from PORT, as on other platforms, unless the project sets PORT itself.
     env: { PORT: String(payload.container_port), ...payload.env },
+    secretEnv: Object.fromEntries(context.secrets.filter((s) => s.as === 'env').map(({ name, value }) => [name, value])),
     memoryBytes,
     network: await deps.networks.of(payload.project_id, task.node_id, signal),
     cpus: payload.cpus,

@@ -12,6 +12,7 @@ import type { Images } from '../images.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
+import type { SecretFiles } from '../secrets/files.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
@@ -23,6 +24,7 @@ export type RetireDeps = {
   images: Images;
   locks: Locks;
   networks: Pick<Networks, 'cleanLater'>;
+  secretFiles: Pick<SecretFiles, 'cleanLater'>;
   /** Null on a node that takes no datasets. */
   data: Pick<DatasetParts, 'inventory' | 'sweepMounts'> | null;
   /** Returns `{registry}/{project}` for the name of a project; null while the registry is unknown. */
@@ -35,6 +37,7 @@ export function createRetireHandler({
   images,
   locks,
   networks,
+  secretFiles,
   data,
   repositoryOf,
 }: RetireDeps): Handler<'retire'> {
@@ -84,6 +87,7 @@ export function createRetireHandler({
     if (repository !== null && payload.project_deleted === true) images.forgetLater(repository);
     else if (repository !== null) images.cleanLater(repository);
     networks.cleanLater();
+    secretFiles.cleanLater();
     return { report: { status: 'completed', result: null }, discard: nothingToDiscard };
   };
 }

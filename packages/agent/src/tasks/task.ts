@@ -1,7 +1,7 @@
 /** The context that a task handler receives, and the product that it returns. */
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { GitAccess } from '@berth/wire/git';
-import type { LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
+import type { ClaimedSecret, LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
 
 export type TaskContext = {
@@ -13,6 +13,10 @@ export type TaskContext = {
   log(line: LogLineIn): void;
   /** Adds a line of the agent itself to the deployment log. */
   logStep(step: string, text: string): void;
+  /** Secrets of the claim. Everything that is logged or reported passes a filter that removes their values. */
+  secrets: readonly ClaimedSecret[];
+  /** Changes with a name or a value of `secrets`; null without secrets. */
+  secretsDigest: string | null;
   /** Reports the progress of the copies of datasets. Only the newest report is sent. */
   progress(datasets: readonly CopyProgress[]): void;
 };

@@ -22,6 +22,9 @@ export type BuildSpec = {
   labels: Record<string, string>;
   /** File in which buildx describes the image; outside the context. */
   metadataFile: string;
+  /** Values for `RUN --mount=type=secret,id=NAME`. */
+  secrets: readonly { name: string; value: string }[];
+  noCache: boolean;
 };
 export type BuildOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: BuildLine) => void };
 /** `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report it. */
@@ -38,6 +41,9 @@ const OLDEST_BUILDKIT = [0, 8] as const;
 
 /** Bytes of a Dockerfile that are searched for a frontend. */
 const MAX_DOCKERFILE = 1024 * 1024;
+
+/** The docker command reads no variable of such a name. */
+const envName = (secret: string): string => `BERTH_SECRET_${secret}`;
 
 type Version = readonly [major: number, minor: number];
 const versionIn = (text: string, pattern: RegExp): Version | null => {
@@ -96,6 +102,9 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     const namespace = ['--build-arg', `BUILDKIT_CACHE_MOUNT_NS=${spec.project}`];
     const target = spec.target === null ? [] : ['--target', spec.target];
     const args = buildArgs(spec.args);
+    // Values pass through the environment of the docker command: never through argv, a layer or a file.
+    const secrets = spec.secrets.flatMap(({ name }) => ['--secret', `id=${name},env=${envName(name)}`]);
+    const noCache = spec.noCache ? ['--no-cache'] : [];
     // The namespace comes last, so that no argument of the project can replace it.
     const argv = [
       'buildx',
@@ -104,6 +113,8 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
       ...labels,
       ...target,
       ...args.argv,
+      ...secrets,
+      ...noCache,
       ...namespace,
       '--file',
       spec.dockerfile,
@@ -118,7 +129,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
         signal: AbortSignal.any([signal, pushing.refused]),
         timeoutMs,
         cwd: spec.context,
-        env: args.env,
+        env: { ...args.env, ...Object.fromEntries(spec.secrets.map(({ name, value }) => [envName(name), value])) },
         dieWithParent: true,
         maxLine: MAX_MESSAGE,
         onLine: (line, stream) => {

@@ -53,6 +53,8 @@ export type RunSpec = {
   publishIp: string | undefined;
   labels: Record<string, string>;
   env: Record<string, string>;
+  /** Variables that touch no disk on their way to the engine. They win over `env`. */
+  secretEnv: Record<string, string>;
   memoryBytes: number | null;
   cpus: number | null;
   pidsLimit: number;
@@ -66,6 +68,8 @@ export type Docker = {
   /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
+  /** Returns the id of the user as whom containers of the image run. A name is looked up in a container that never starts. */
+  userOf(image: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
   /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
   pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
   /**
@@ -152,6 +156,27 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       if (result.code === 0) return true;
       if (/no such image/i.test(result.stderr)) return false;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
+    },
+    async userOf(image, labels, signal) {
+      const { stdout } = await cli.ok(['image', 'inspect', '--format', '{{.Config.User}}', image], { signal });
+      const user = stdout.trim().split(':')[0] ?? '';
+      if (/^\d*$/.test(user)) return Number(user);
+      const labelled = Object.entries(labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
+      // An image without a command needs one here. It never runs.
+      const created = await cli.ok(['create', '--pull', 'never', '--network', 'none', ...labelled, image, 'none'], { signal });
+      const id = created.stdout.trim();
+      try {
+        const { stdout: archive } = await cli.ok(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], { signal, maxOutput: 4 * 1024 * 1024 });
+        const uid = archive
+          .split('\n')
+          .map((line) => line.slice(line.lastIndexOf('\0') + 1).split(':'))
+          .find(([name]) => name === user)?.[2];
+        if (uid === undefined || !/^\d+$/.test(uid))
+          throw new TaskFailure('container_start_failed', `the image has no user ${user} in /etc/passwd`);
+        return Number(uid);
+      } finally {
+        await onContainer(['rm', '--force', '--volumes', id], 120_000);
+      }
     },
     async pull(ref, { signal, timeoutMs, onLine }) {
       const result = await cli.run(['pull', ref], { signal, timeoutMs, onLine, dieWithParent: true });
@@ -318,14 +343,18 @@ const fitsEnvFile = (value: string): boolean => !/[\r\n]/.test(value) && Buffer.
  * breaks or very long values: those pass through the docker command's own environment.
  */
 async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, signal: AbortSignal): Promise<string> {
-  const tooLong = Object.entries(spec.env).find(([name, value]) => Buffer.byteLength(`${name}=${value}`) + 1 > MAX_ENV_STRING);
+  const env = Object.entries({ ...spec.env, ...spec.secretEnv });
+  const tooLong = env.find(([name, value]) => Buffer.byteLength(`${name}=${value}`) + 1 > MAX_ENV_STRING);
   if (tooLong !== undefined)
     throw new TaskFailure(
       'container_start_failed',
       `the variable ${tooLong[0]} with its value exceeds ${MAX_ENV_STRING} bytes, the limit of Linux; shorten it`,
     );
-  const viaProcessEnv = Object.entries(spec.env).filter(([, value]) => !fitsEnvFile(value));
-  const viaEnvFile = Object.entries(spec.env).filter(([, value]) => fitsEnvFile(value));
+  // A secret goes into the file only if the docker command would read its variable.
+  const inFile = ([name, value]: [string, string]): boolean =>
+    fitsEnvFile(value) && (CONTROLS_CLI.test(name) || !Object.hasOwn(spec.secretEnv, name));
+  const viaProcessEnv = env.filter((entry) => !inFile(entry));
+  const viaEnvFile = env.filter(inFile);
   const readByDocker = viaProcessEnv.find(([name]) => CONTROLS_CLI.test(name));
   if (readByDocker !== undefined)
     throw new TaskFailure(

@@ -28,7 +28,15 @@ const data = await createDatasetParts({
   rsync: { inherit, stallMs: 20_000, timeoutMs: 60_000, bandwidth: undefined },
 });
 await data.removeLeftovers(signal);
-const context = { attempt: 1, signal, log: () => undefined, logStep: () => undefined, progress: () => undefined };
+const context = {
+  attempt: 1,
+  signal,
+  log: () => undefined,
+  logStep: () => undefined,
+  progress: () => undefined,
+  secrets: [],
+  secretsDigest: null,
+};
 const { datasets } = await data.prepare.mounts(order.task, order.task.deployment_id ?? '', context);
 process.stdout.write(JSON.stringify(datasets));
 await data.stop();

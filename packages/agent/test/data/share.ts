@@ -136,6 +136,8 @@ export function context(over: Partial<TaskContext> = {}) {
   const progress: CopyProgress[] = [];
   const made: TaskContext = {
     attempt: 1,
+    secrets: [],
+    secretsDigest: null,
     signal: never,
     log: () => undefined,
     logStep: (_, text) => void logged.push(text),

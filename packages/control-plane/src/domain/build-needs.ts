@@ -1,12 +1,12 @@
-/** Lists what a build needs from the agent of its builder, beyond the contract. Pure. */
+/** Lists what a task needs from the agent of its node, beyond the contract. Pure. */
 import { BUILD_SETTINGS, GIT_ACCESS } from '@berth/wire/git';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { BuildPayload } from '@berth/wire/task';
 import { mayUse, remoteOf } from './git-token.ts';
 import type { NodeRecord, ProjectSettings } from './records.ts';
 
-/** `what` completes the sentence “the agent cannot …”. */
-export type Need = { capability: string; what: string };
+/** `what` completes the sentence “the agent cannot …”, `because` the sentence “it …” for an agent that implements more than the contract. */
+export type Need = { capability: string; what: string; because?: string };
 
 /** The deploy key and the host of the git token of a project. */
 export type GitCredentials = { deployKey: boolean; tokenHost: string | null };
@@ -42,6 +42,6 @@ export function needsOf(settings: ProjectSettings, { deployKey, tokenHost }: Git
 export function lack(node: Pick<NodeRecord, 'hostname' | 'agent_version' | 'capabilities'>, needs: readonly Need[]): string | null {
   const missing = needs.filter(({ capability }) => node.capabilities?.includes(capability) !== true);
   if (missing.length === 0) return null;
-  const why = node.agent_version === null ? 'implements only the contract' : 'is of an earlier version; update it';
+  const why = node.agent_version === null ? 'implements only the contract' : (missing[0]?.because ?? 'is of an earlier version; update it');
   return `its agent cannot ${missing.map(({ what }) => what).join(' or ')}: it ${why}`;
 }

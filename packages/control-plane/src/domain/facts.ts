@@ -1,6 +1,7 @@
 /** All input of a decision about one project. FlowStore.facts reads it at once; a decision fetches nothing more. */
 import type { CacheIndex } from './cache-index.ts';
 import type { GitCredentials } from './build-needs.ts';
+import type { SecretRecord } from './secrets.ts';
 import type { Uptime } from './uptime.ts';
 import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
@@ -80,6 +81,8 @@ export type Facts = {
   lastBuilderId: string | null;
   /** Only read if a deployment waits for a builder; null otherwise. */
   gitCredentials: GitCredentials | null;
+  /** Secrets of the project, without values. */
+  secrets: readonly SecretRecord[];
   /** Settings of the platform that affect decisions. */
   platform: {
     registryAddr: string;

@@ -3,6 +3,7 @@
  * over the nodes with the caller's index of their caches (cache-index.ts): 10,000 nodes take milliseconds. Pure.
  */
 import type { Placement, PlacementRow } from '@berth/wire/node';
+import { lack, type Need } from './build-needs.ts';
 import type { CacheIndex, Rows } from './cache-index.ts';
 import type { DatasetFact, Facts, Limits } from './facts.ts';
 import type { NodeLoss, NodeRecord } from './records.ts';
@@ -25,9 +26,11 @@ export type Question = {
   stays: boolean;
   /** Architecture of the image in Go’s names, or null if unknown. */
   arch: string | null;
+  /** Capabilities of the agent that the deployment needs. */
+  needs: readonly Need[];
 };
 
-export const QUESTION: Question = { wanted: [], losses: [], runsOn: null, stays: false, arch: null };
+export const QUESTION: Question = { wanted: [], losses: [], runsOn: null, stays: false, arch: null, needs: [] };
 
 const BUILDER = 'is a builder';
 const OFFLINE = 'is offline';
@@ -145,6 +148,7 @@ function rate(question: Question, nodes: readonly NodeRecord[], { now, limits, c
       node.role === 'deploy'
         ? (refusalKind(node, losses, now, limits) ??
           otherArch(node, question.arch) ??
+          lack(node, question.needs) ??
           withoutData(stuck, rows, i) ??
           (lacks > free && lacks > free + evictable(i) ? NO_ROOM : null))
         : BUILDER;

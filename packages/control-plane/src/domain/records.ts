@@ -50,6 +50,8 @@ export type Retry = { tries: number; not_before: number };
 /** A dataset of a release. `version` is null for `readwrite`. `told`: the newest version that its story mentions. */
 export type PinnedDataset = { dataset_id: string; name: string; mode: MountMode; version: number | null; told?: number };
 
+export type SecretPrint = { name: string; fingerprint: string };
+
 export type StoppedFirst = 'asked' | 'stopped';
 
 export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: number | null };
@@ -90,6 +92,8 @@ export type DeploymentRecord = {
   losses: NodeLoss[];
   /** Versions of its deploy task, then the versions that the node reports as mounted. Null before. */
   datasets: PinnedDataset[] | null;
+  /** Secrets that its container got, without values. Null: none, or not started yet. */
+  secrets: SecretPrint[] | null;
   /** Why it waits, for people. The story gets a line when it changes. No decision depends on this text. */
   waiting: string | null;
   /** Set while it runs and must stop for a newer version (flow/single-writer.ts); `stopped` after its node confirmed it. */

@@ -2,7 +2,7 @@
 import { MAX_SECRET_BYTES, MAX_SECRETS, MAX_SECRETS_BYTES, type SecretDelivery, type SecretScope } from '@berth/wire/secret';
 import { DomainError, type FieldProblem } from './errors.ts';
 import type { RecordGuard } from './guard.ts';
-import type { ProjectRecord } from './records.ts';
+import type { ProjectRecord, SecretPrint } from './records.ts';
 
 export type SecretRecord = {
   name: string;
@@ -29,6 +29,11 @@ export type SecretStore = {
   set(projectId: string, secret: NewSecret, now: number, guard: RecordGuard<ProjectRecord>): Promise<ChangedSecret>;
   /** Throws not_found, being_deleted. */
   remove(projectId: string, name: string, now: number, guard: RecordGuard<ProjectRecord>): Promise<void>;
+  /**
+   * Stores which secrets the container of a deployment got (null: unchanged), and adds a line to its story for secrets that were
+   * deleted since its task was created. Does nothing if both are stored already.
+   */
+  delivered(deploymentId: string, what: { prints: SecretPrint[] | null; missing: readonly string[] }, now: number): Promise<void>;
   /**
    * Removes the variable from the project's env and from its deployments, and sets a secret with its value, in one transaction. `seal`
    * may throw to refuse the value. Throws not_found (no such variable), being_deleted, validation.

@@ -32,6 +32,7 @@ import { type DeploymentRequest, newDeployment } from './new-deployment.ts';
 import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
 import { refuseRelease, settingsLines } from './release.ts';
+import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { reasonToWait, restartStopped } from './single-writer.ts';
@@ -189,6 +190,8 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   draft.addLine({ id: input.id }, 'pending', input.why ?? asked);
   if (release !== null) {
     for (const line of settingsLines(release, project)) draft.addLine({ id: input.id }, 'settings', line);
+    const line = secretsLine(release, facts.secrets);
+    if (line !== null) draft.addLine({ id: input.id }, 'secrets', line);
     addNewerVersions(draft, { id: input.id }, release);
   }
   return draft.plan;
@@ -203,7 +206,10 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
   if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first; it is ${before.status}`);
-  const needs = needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null });
+  const needs = [
+    ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
+    ...secretNeeds(facts.secrets, 'builder'),
+  ];
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
   if (choice.node === null && choice.cannot) return fail(draft, d, failure('agent_cannot', choice.plain));
   // A full builder has no deadline. Without an eligible builder the deployment fails after QUEUE_TIMEOUT.
@@ -253,7 +259,10 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   const stays = d.settings.replace === 'recreate';
-  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch };
+  const needs = secretNeeds(facts.secrets, 'deploy');
+  const cannot = noNodeCan(needs, facts.nodes);
+  if (cannot !== null) return fail(draft, d, failure('agent_cannot', cannot));
+  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch, needs };
   const placement = choose(question, facts.nodes, facts);
   const node = draft.node(placement.winner);
   if (node === undefined) {

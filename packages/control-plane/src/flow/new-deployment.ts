@@ -59,6 +59,7 @@ export function newDeployment(
     finished_at: null,
     timer: null,
     retry: null,
+    secrets: null,
     builds_given_up: 0,
     ordinal,
     log_removed_at: null,

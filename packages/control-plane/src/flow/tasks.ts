@@ -6,6 +6,7 @@ import type { NodeFact } from '../domain/facts.ts';
 import { projectUrl } from '../domain/host.ts';
 import { copyMs } from './data.ts';
 import type { DeploymentRecord, NodeRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
+import { buildSecrets, deploySecrets } from './secrets.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 
 /** Name of the container that serves a project (docs/contract.md "Deployment flow"). */
@@ -30,6 +31,7 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
       dockerfile_path: d.settings.dockerfile_path,
       ...buildSettings(d.settings),
       image_repository: `${platform.registryAddr}/${project.name}`,
+      ...buildSecrets(draft.facts.secrets),
     },
   });
 }
@@ -57,6 +59,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     replace: d.settings.replace,
     replaces: serves?.id ?? null,
     env: d.settings.env,
+    ...deploySecrets(draft.facts.secrets),
     datasets: mounts,
     health_path: d.settings.health_path,
     probe_seconds: limits.probeSeconds,

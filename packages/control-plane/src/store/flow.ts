@@ -13,6 +13,7 @@ import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
 import { taskOf } from './rows/task.ts';
+import { secretsOf } from './secrets.ts';
 import { LIVE_STATES } from './states.ts';
 
 export function createFlowStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
@@ -49,6 +50,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           endedWork: [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate')
             ? await endedWork(tx, projectId, now())
             : [],
+          secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,
         };

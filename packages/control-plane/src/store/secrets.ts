@@ -8,6 +8,7 @@ import type { Db, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
 import { lockedProject, projectEvent } from './projects.ts';
 import { projectOf } from './rows/project.ts';
+import { writeStoryLine } from './story.ts';
 
 const SHOWN = ['name', 'fingerprint', 'scope', 'delivery', 'set_by', 'set_at'] as const;
 type Shown = Pick<Row<'project_secrets'>, (typeof SHOWN)[number]>;
@@ -43,6 +44,17 @@ export function createSecretStore(db: Database): SecretStore {
         const project = await changeable(db, tx, projectId, guard);
         if (Object.hasOwn(project.env, secret.name)) throw envHasName(secret.name);
         return write(db, tx, project, secret, now, '');
+      }),
+
+    delivered: (deploymentId, { prints, missing }, now) =>
+      db.write(async (tx) => {
+        if (prints !== null) {
+          const secrets = prints.length === 0 ? null : JSON.stringify(prints);
+          await tx.updateTable('deployments').set({ secrets }).where('id', '=', deploymentId).execute();
+        }
+        if (missing.length === 0) return;
+        const message = `${missing.join(', ')} ${missing.length === 1 ? 'is no secret' : 'are no secrets'} of the project any more; it starts without ${missing.length === 1 ? 'it' : 'them'}`;
+        await writeStoryLine(tx, { deployment_id: deploymentId, kind: 'secrets', message }, now, 'words');
       }),
 
     remove: (projectId, name, now, guard) =>

@@ -198,6 +198,7 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
   nodes: [builder(), node()],
   datasets: [],
   endedWork: [],
+  secrets: [],
   lastBuilderId: null,
   gitCredentials: null,
   platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },

@@ -46,6 +46,7 @@ const question = fc.record({
   losses: fc.constant([]),
   runsOn: fc.constantFrom(null, 'n0', 'n1'),
   stays: fc.boolean(),
+  needs: fc.constant([]),
   arch: fc.constant(null),
 });
 
@@ -114,7 +115,7 @@ test('the rows, their order, the winner and the stored placement equal a simple 
 
 test('the index follows a node that reports another list', () => {
   const wanted = [{ id: 's1', name: 's1', version: 1, bytes: 100, status: 'ok' as const }];
-  const q: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null };
+  const q: Question = { wanted, losses: [], runsOn: null, stays: false, arch: null, needs: [] };
   const copy = { dataset_id: 's1', version: 1, bytes: 100, last_used_at: '2026-11-21T00:00:00Z' };
   const nodes = [node({ id: 'a', hostname: 'a' }), node({ id: 'b', hostname: 'b' })];
   expect(choose(q, nodes, AT).winner).toBe('a');

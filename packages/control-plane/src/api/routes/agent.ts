@@ -17,6 +17,7 @@ import { type Agents, proofOf } from '../agents.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
+import { createDelivery } from '../delivery.ts';
 import { createDeletedDatasets } from '../deleted-datasets.ts';
 import { createGitAccess, createHostKeysSeen } from '../git-access.ts';
 import { type Holds, readUntil } from '../holds.ts';
@@ -39,6 +40,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   const deletedDatasets = createDeletedDatasets(stores, changes);
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
+  const delivery = createDelivery(deps);
 
   route(
     'agentRegister',
@@ -123,7 +125,8 @@ export function agentRoutes(route: Define, deps: Deps): void {
   route('agentTasks', async ({ query, setEtag, request, reply }) => {
     const read = async () => {
       await agents.checkNode(request, query.node_id);
-      const tasks = (await stores.tasks.openFor(query.node_id, now())).map(taskView);
+      const open = await stores.tasks.openFor(query.node_id, now());
+      const tasks = (await delivery.forList(query.node_id, open)).map(taskView);
       return { tasks, etag: tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks)) };
     };
     const knownEtag = request.headers['if-none-match'];
@@ -154,12 +157,13 @@ export function agentRoutes(route: Define, deps: Deps): void {
 
   route('agentStart', async ({ params, request }) => {
     await agents.checkTask(request, params.id);
+    const task = await stores.tasks.get(params.id);
     // First: a claim whose answer cannot be made would count as an attempt.
-    const git = await gitAccess(await stores.tasks.get(params.id));
+    const [git, delivered] = await Promise.all([gitAccess(task), delivery.forClaim(task)]);
     const lease = { token: randomBytes(32).toString('base64url'), expires_at: (await uptime.now()).at + limits.leaseMs };
     const claim = await stores.tasks.claim(params.id, lease, now(), limits.maxAttempts);
     await failPoint('claim.after');
-    const task = await stores.tasks.get(params.id);
+    await delivered?.record();
     // The claim adds a line to the story of the deployment and changes the task list of the node. Notify the readers of both.
     notifyLogs(task);
     changes.notify(`node:${task.node_id}`);
@@ -170,6 +174,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       lease_expires_at,
       lease_seconds: limits.leaseMs / 1000,
       ...(git === null ? {} : { git }),
+      ...delivered?.claim,
     };
   });
 

@@ -1,6 +1,7 @@
 /** Returns which node the scheduler would choose for a project, and why. Changes nothing. */
 import { wantedOf } from '../../domain/mounts.ts';
 import { place } from '../../domain/placement.ts';
+import { secretNeeds } from '../../flow/secrets.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 
@@ -11,7 +12,8 @@ export function placementRoutes(route: Define, { stores, limits, now, cacheIndex
     const { node_id: runsOn, image_arch: arch } =
       running === undefined ? { node_id: null, image_arch: null } : await stores.deployments.get(running);
     const wanted = wantedOf(project.datasets, await stores.datasets.facts());
-    const question = { wanted, losses: [], runsOn, arch, stays: project.replace === 'recreate' };
+    const needs = secretNeeds(await stores.secrets.list(project.id), 'deploy');
+    const question = { wanted, losses: [], runsOn, arch, stays: project.replace === 'recreate', needs };
     return place(question, await stores.nodes.all(), { now: now(), limits, cacheIndex });
   });
 }

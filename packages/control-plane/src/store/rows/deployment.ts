@@ -20,6 +20,7 @@ export function deploymentColumns({
   datasets,
   timer,
   retry,
+  secrets,
   created_by,
   phases,
   ...plain
@@ -35,6 +36,7 @@ export function deploymentColumns({
     ...(losses === undefined ? {} : { losses: JSON.stringify(losses) }),
     ...(datasets === undefined ? {} : { datasets: datasets === null ? null : JSON.stringify(datasets) }),
     ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
+    ...(secrets === undefined ? {} : { secrets: secrets === null ? null : JSON.stringify(secrets) }),
     ...(created_by === undefined ? {} : { created_by: created_by === null ? null : JSON.stringify(created_by) }),
     ...(phases === undefined ? {} : { phases: phases === null ? null : JSON.stringify(phases) }),
     ...(retry === undefined ? {} : { retry: retry === null ? null : JSON.stringify(retry) }),
@@ -112,6 +114,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     losses,
     timer,
     retry,
+    secrets,
     ordinal,
     thinned_at: _thinned,
     settings_digest: _digest,
@@ -126,6 +129,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
     timer: timer === null ? null : (JSON.parse(timer) as DeploymentRecord['timer']),
     retry: retry === null ? null : (JSON.parse(retry) as DeploymentRecord['retry']),
+    secrets: secrets === null ? null : (JSON.parse(secrets) as DeploymentRecord['secrets']),
     ordinal: ordinal ?? plain.created_at,
   };
 }

@@ -1,0 +1,40 @@
+/**
+ * Remembers with which build secrets this builder built each project last. BuildKit does not know that a layer depends on the value of a
+ * secret: after a change, the next build runs once without cache. The file has digests, no values.
+ */
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import type { Logger } from '@berth/kit/log';
+
+export type BuildDigests = {
+  /** `digest`: null without build secrets. */
+  changed(project: string, digest: string | null): boolean;
+  built(project: string, digest: string | null): Promise<void>;
+};
+
+const MAX_PROJECTS = 5_000;
+
+export async function createBuildDigests(path: string, log: Logger): Promise<BuildDigests> {
+  const known = new Map<string, string>(await read(path, log));
+  return {
+    changed: (project, digest) => (known.get(project) ?? null) !== digest,
+    async built(project, digest) {
+      if ((known.get(project) ?? null) === digest) return;
+      known.delete(project);
+      if (digest !== null) known.set(project, digest);
+      const [oldest] = known.keys();
+      if (known.size > MAX_PROJECTS && oldest !== undefined) known.delete(oldest);
+      await writeFile(`${path}.new`, JSON.stringify([...known]), { mode: 0o600 });
+      await rename(`${path}.new`, path);
+    },
+  };
+}
+
+async function read(path: string, log: Logger): Promise<[string, string][]> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8')) as [string, string][];
+  } catch (error) {
+    // Builds with secrets then run once without cache.
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') log.warn({ err: error, path }, 'reading the digests of build secrets failed');
+    return [];
+  }
+}

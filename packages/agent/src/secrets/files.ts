@@ -1,0 +1,189 @@
+/**
+ * File secrets: a folder on tmpfs for each deployment, which its container mounts read-only at /run/secrets. A mounted tmpfs of the engine
+ * would be empty when the process starts; this folder is filled before.
+ *
+ * tmpfs is empty after a restart of the machine, and the engine then starts containers without a task. So STATE_DIR has an encrypted copy,
+ * from which the agent fills the folder again at its start (`restore`). Until then such a container cannot start; revive.ts starts it.
+ */
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { access, chown, mkdir, readdir, readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Logger } from '@berth/kit/log';
+import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
+import { LABELS } from '@berth/wire/vocabulary';
+import type { Docker, Mount } from '../tools/docker.ts';
+import { TaskFailure } from '../tools/failures.ts';
+
+export type FileSecret = { name: string; value: string };
+export type SecretFiles = {
+  /** Why this node cannot mount file secrets; null if it can. */
+  problem: string | null;
+  /** Fills the folder of a deployment and returns its mount. `uid`: owner of the files. Throws TaskFailure agent_cannot. */
+  fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<Mount>;
+  /** Keeps the folder of a deployment whose container is about to start, until the returned function is called. */
+  protect(deployment: string): () => void;
+  /** Fills the folders that are missing since the machine was restarted. */
+  restore(): Promise<void>;
+  /** Removes, in the background, the folders of deployments without a container. */
+  cleanLater(): void;
+  /** Resolves when nothing runs in the background. */
+  stop(): Promise<void>;
+};
+
+const TARGET = '/run/secrets';
+/** Types of statfs(2) of file systems in memory. */
+const TMPFS = 0x01_02_19_94;
+const RAMFS = 0x85_84_58_f6;
+
+type Copy = { uid: number; files: readonly FileSecret[] };
+export type SecretFilesOptions = {
+  /** Folder on tmpfs of this agent alone. */
+  folder: string;
+  /** Folder of the encrypted copies. */
+  copies: string;
+  docker: Pick<Docker, 'list'>;
+  log: Logger;
+};
+
+export async function createSecretFiles({ folder, copies, docker, log }: SecretFilesOptions): Promise<SecretFiles> {
+  const problem = await whyUnusable(folder);
+  const inUse = new Map<string, number>();
+  let cleaning: Promise<void> | null = null;
+  let again = false;
+  let key: Promise<Buffer> | null = null;
+  const copyKey = (): Promise<Buffer> =>
+    (key ??= keyIn(join(copies, 'key'), log).catch((error: unknown) => ((key = null), Promise.reject(error))));
+
+  async function write(deployment: string, { uid, files }: Copy): Promise<void> {
+    const fresh = join(folder, `${deployment}.new`);
+    await rm(fresh, { recursive: true, force: true });
+    // Inside the container this folder is /run/secrets: its user must be able to enter it. On the host the parent folder is private.
+    await mkdir(fresh, { mode: 0o755 });
+    for (const { name, value } of files) {
+      const path = join(fresh, name);
+      await writeFile(path, value, { mode: 0o400, flag: 'wx' });
+      await chown(path, uid, 0);
+    }
+    await rm(join(folder, deployment), { recursive: true, force: true });
+    await rename(fresh, join(folder, deployment));
+  }
+
+  async function clean(): Promise<void> {
+    const entries = await readdir(folder);
+    const kept = await readdir(copies).catch(() => []);
+    const known = new Set([...entries, ...kept.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length))]);
+    if (known.size === 0) return;
+    const containers = new Set((await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]));
+    for (const deployment of known) {
+      if (containers.has(deployment) || inUse.has(deployment.replace(/\.new$/, ''))) continue;
+      await rm(join(folder, deployment), { recursive: true, force: true });
+      await rm(join(copies, deployment + SEALED), { force: true });
+    }
+  }
+
+  function cleanLater(): void {
+    if (problem !== null) return;
+    again = cleaning !== null;
+    cleaning ??= clean()
+      .catch((error: unknown) => log.warn({ err: error }, 'removing old secret files failed; will retry after the next task'))
+      .finally(() => {
+        cleaning = null;
+        if (again) cleanLater();
+      });
+  }
+
+  return {
+    problem,
+    async fill(deployment, files, uid) {
+      if (problem !== null) throw new TaskFailure('agent_cannot', `this node cannot mount file secrets: ${problem}`);
+      // The copy first: a container whose folder cannot be filled again must not start.
+      await mkdir(copies, { recursive: true, mode: 0o700 });
+      const sealed = seal(await copyKey(), deployment, JSON.stringify({ uid, files } satisfies Copy));
+      await writeFile(join(copies, `${deployment}${SEALED}.new`), sealed, { mode: 0o600 });
+      await rename(join(copies, `${deployment}${SEALED}.new`), join(copies, deployment + SEALED));
+      await write(deployment, { uid, files });
+      return { source: join(folder, deployment), target: TARGET, readonly: true };
+    },
+    protect(deployment) {
+      inUse.set(deployment, (inUse.get(deployment) ?? 0) + 1);
+      return () => {
+        const left = (inUse.get(deployment) ?? 1) - 1;
+        if (left === 0) inUse.delete(deployment);
+        else inUse.set(deployment, left);
+      };
+    },
+    async restore() {
+      if (problem !== null) return;
+      const names = await readdir(copies).catch(() => []);
+      for (const deployment of names.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length))) {
+        if (await exists(join(folder, deployment))) continue;
+        try {
+          const sealed = await readFile(join(copies, deployment + SEALED));
+          await write(deployment, JSON.parse(open(await copyKey(), deployment, sealed)) as Copy);
+          log.info({ deployment }, 'secret files of a container are there again after a restart of the machine');
+        } catch (error) {
+          log.error(
+            { err: error, deployment },
+            'restoring the secret files of a container failed; it cannot start: deploy its project again',
+          );
+        }
+      }
+    },
+    cleanLater,
+    async stop() {
+      await cleaning;
+    },
+  };
+}
+
+const SEALED = '.sealed';
+
+async function whyUnusable(folder: string): Promise<string | null> {
+  try {
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const { type } = await statfs(folder);
+    if (type !== TMPFS && type !== RAMFS) return `SECRETS_DIR (${folder}) is not on tmpfs`;
+    const probe = join(folder, '.probe.new');
+    await writeFile(probe, '', { mode: 0o400 });
+    try {
+      // Files belong to the user of the container. Only root, or CAP_CHOWN, may give a file away.
+      await chown(probe, 65_534, 0);
+    } finally {
+      await rm(probe, { force: true });
+    }
+    return null;
+  } catch (error) {
+    return `SECRETS_DIR (${folder}) is not usable: ${error instanceof Error ? error.message : String(error)}`;
+  }
+}
+
+const exists = (path: string): Promise<boolean> =>
+  access(path).then(
+    () => true,
+    () => false,
+  );
+
+async function keyIn(path: string, log: Logger): Promise<Buffer> {
+  const file: SecretFile = {
+    path,
+    name: 'key of the secret files',
+    instead: 'and deploy the projects with file secrets again',
+    problem: (text) => (Buffer.from(text, 'base64').length === 32 ? null : 'is not 32 bytes in base64. Delete it'),
+    leaked: 'delete it and deploy the projects with file secrets again',
+  };
+  const text = (await readSecretFile(file, log)) ?? (await createSecretFile(file, randomBytes(32).toString('base64'), log));
+  return Buffer.from(text, 'base64');
+}
+
+const NONCE = 12;
+const TAG = 16;
+function seal(key: Buffer, deployment: string, text: string): Buffer {
+  const nonce = randomBytes(NONCE);
+  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: TAG }).setAAD(Buffer.from(deployment));
+  return Buffer.concat([nonce, cipher.update(text, 'utf8'), cipher.final(), cipher.getAuthTag()]);
+}
+function open(key: Buffer, deployment: string, sealed: Buffer): string {
+  const decipher = createDecipheriv('aes-256-gcm', key, sealed.subarray(0, NONCE), { authTagLength: TAG });
+  decipher.setAAD(Buffer.from(deployment)).setAuthTag(sealed.subarray(-TAG));
+  return Buffer.concat([decipher.update(sealed.subarray(NONCE, -TAG)), decipher.final()]).toString();
+}

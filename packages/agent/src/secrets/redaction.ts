@@ -1,0 +1,81 @@
+/**
+ * Removes the values of a task's secrets from text that the agent sends or logs. It finds a value as it is, each line of a value with
+ * line breaks, and the value in base64 (also inside a longer text in base64), in JSON and in a URL. It looks at the original text only, so
+ * a value that contains the mark, or overlaps another one, is removed whole.
+ *
+ * Limits (docs/secrets.md "Redaction"): values shorter than 6 characters, a value that a program splits over lines or changes.
+ */
+
+export type Redact = (text: string) => string;
+
+const MARK = '***';
+/** A shorter value would remove harmless text from every line. */
+const SHORTEST = 6;
+/** The end of a line that was cut: it may hold the beginning of a value. */
+const CUT = '… (line cut)';
+
+/** Returns the function for these values; the same text if there are none. */
+export function createRedact(values: readonly string[]): Redact {
+  const forms = [...new Set(values.flatMap(formsOf))].filter((form) => form.length >= SHORTEST);
+  if (forms.length === 0) return (text) => text;
+  // Found by their first characters: the time does not depend on the number of values.
+  const byStart = Map.groupBy(forms, (form) => form.slice(0, SHORTEST));
+  for (const group of byStart.values()) group.sort((a, b) => b.length - a.length);
+
+  /** Returns where the value ends that starts here; the longest one counts. `end`: where the text ends, if it was cut there. */
+  function endOf(text: string, at: number, end: number | null): number | null {
+    const group = byStart.get(text.slice(at, at + SHORTEST));
+    if (group === undefined) return null;
+    const found = group.find((form) => text.startsWith(form, at));
+    if (found !== undefined) return at + found.length;
+    return end !== null && group.some((form) => form.startsWith(text.slice(at, end))) ? end : null;
+  }
+
+  return (text) => {
+    const cut = text.endsWith(CUT) ? text.length - CUT.length : null;
+    let result = '';
+    let from = 0;
+    for (let at = 0; at + SHORTEST <= text.length; at++) {
+      let end = endOf(text, at, cut);
+      if (end === null) continue;
+      const start = at;
+      // A value that begins inside this one is part of the same mark.
+      for (let inside = at + 1; inside < end; inside++) end = Math.max(end, endOf(text, inside, cut) ?? 0);
+      result += text.slice(from, start) + MARK;
+      from = end;
+      at = end - 1;
+    }
+    return from === 0 ? text : result + text.slice(from);
+  };
+}
+
+/** Removes the values from an error for the agent's own log. Other fields of the error are left out, because they hold output. */
+export function redactError(error: unknown, redact: Redact): unknown {
+  if (!(error instanceof Error)) return redact(String(error));
+  const shown = new Error(redact(error.message), error.cause === undefined ? {} : { cause: redactError(error.cause, redact) });
+  shown.name = error.name;
+  shown.stack = redact(error.stack ?? '');
+  return shown;
+}
+
+function formsOf(value: string): string[] {
+  const trimmed = value.trim();
+  const texts = [value, trimmed, ...lines(value)];
+  return [
+    ...texts,
+    ...[value, trimmed, `${trimmed}\n`].flatMap(inBase64),
+    ...texts.flatMap((text) => [JSON.stringify(text).slice(1, -1), encodeURIComponent(text)]),
+  ];
+}
+const lines = (value: string): string[] => value.split(/\r\n|[\r\n]/).map((line) => line.trim());
+
+/** Returns the text in base64, alone and as a part of a longer text: then the characters that depend on the text alone. */
+function inBase64(text: string): string[] {
+  const bytes = Buffer.from(text);
+  const parts = [0, 1, 2].flatMap((before) => {
+    const padded = Buffer.concat([Buffer.alloc(before), bytes]);
+    const [from, to] = [Math.ceil((before * 8) / 6), Math.floor((padded.length * 8) / 6)];
+    return (['base64', 'base64url'] as const).map((alphabet) => padded.toString(alphabet).slice(from, to));
+  });
+  return [bytes.toString('base64'), bytes.toString('base64url'), ...parts];
+}

@@ -1,0 +1,97 @@
+/** The folder of file secrets on tmpfs, and its encrypted copy for a restart of the machine. */
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
+import { LABELS } from '@berth/wire/vocabulary';
+import { beforeEach, describe, expect, test } from 'vitest';
+import { createSecretFiles, type SecretFiles } from '../../src/secrets/files.ts';
+
+const CANARY = 'canary-file-41ad';
+/** tmpfs of this machine. Giving files away needs root, as the agent has it. */
+const TMPFS = '/dev/shm';
+const isRoot = process.getuid?.() === 0;
+
+describe.skipIf(!isRoot)('secret files', () => {
+  let folder: string;
+  let copies: string;
+  let containers: string[] = [];
+  beforeEach(async () => {
+    folder = await mkdtemp(join(TMPFS, 'berth-files-'));
+    copies = await mkdtemp(join(tmpdir(), 'berth-copies-'));
+    containers = [];
+    return async () => {
+      await rm(folder, { recursive: true, force: true });
+      await rm(copies, { recursive: true, force: true });
+    };
+  });
+  const open = (at = folder): Promise<SecretFiles> =>
+    createSecretFiles({
+      folder: at,
+      copies,
+      docker: { list: async () => containers.map((id) => ({ labels: { [LABELS.deployment]: id } }) as never) },
+      log: silentLogger(),
+    });
+  const fill = (files: SecretFiles, deployment = 'd1', value = CANARY) => files.fill(deployment, [{ name: 'CERT', value }], 65_534);
+
+  test('are read-only for the user of the container alone; the parent folder is private', async () => {
+    const files = await open();
+    expect(await fill(files)).toEqual({ source: join(folder, 'd1'), target: '/run/secrets', readonly: true });
+    const made = await stat(join(folder, 'd1', 'CERT'));
+    expect([made.mode & 0o777, made.uid]).toEqual([0o400, 65_534]);
+    expect((await stat(folder)).mode & 0o777).toBe(0o700);
+    expect(await readFile(join(folder, 'd1', 'CERT'), 'utf8')).toBe(CANARY);
+  });
+
+  test('the copy on the disk has no value, and fills the folder again when tmpfs is empty', async () => {
+    await fill(await open());
+    const onDisk = await Promise.all((await readdir(copies)).map((name) => readFile(join(copies, name), 'latin1')));
+    expect(onDisk).toHaveLength(2);
+    expect(onDisk.join('')).not.toContain(CANARY);
+    await rm(join(folder, 'd1'), { recursive: true });
+    await (await open()).restore();
+    const made = await stat(join(folder, 'd1', 'CERT'));
+    expect([made.mode & 0o777, made.uid, await readFile(join(folder, 'd1', 'CERT'), 'utf8')]).toEqual([0o400, 65_534, CANARY]);
+  });
+
+  test('a damaged copy, or a copy of another deployment, fills nothing and does not stop the others', async () => {
+    const files = await open();
+    await fill(files, 'd1');
+    await fill(files, 'd2');
+    await writeFile(join(copies, 'd1.sealed'), await readFile(join(copies, 'd2.sealed')));
+    await rm(join(folder, 'd1'), { recursive: true });
+    await rm(join(folder, 'd2'), { recursive: true });
+    await (await open()).restore();
+    expect(await readdir(folder)).toEqual(['d2']);
+  });
+
+  test('are replaced whole when the deployment gets others', async () => {
+    const files = await open();
+    await fill(files);
+    await files.fill('d1', [{ name: 'KEY', value: 'other' }], 0);
+    expect(await readdir(join(folder, 'd1'))).toEqual(['KEY']);
+  });
+
+  test('are removed with the last container of the deployment, with their copy; those of a starting one stay', async () => {
+    const files = await open();
+    for (const id of ['gone', 'runs', 'starts']) await fill(files, id);
+    containers = ['runs'];
+    const release = files.protect('starts');
+    const clean = async (): Promise<string[]> => {
+      files.cleanLater();
+      await files.stop();
+      return [...(await readdir(folder)), ...(await readdir(copies))].sort();
+    };
+    expect(await clean()).toEqual(['key', 'runs', 'runs.sealed', 'starts', 'starts.sealed']);
+    release();
+    expect(await clean()).toEqual(['key', 'runs', 'runs.sealed']);
+  });
+
+  test('are refused where SECRETS_DIR is no tmpfs or cannot be written', async () => {
+    const onDisk = await open(join(copies, 'folder'));
+    expect(onDisk.problem).toMatch(/is not on tmpfs/);
+    await expect(fill(onDisk)).rejects.toMatchObject({ code: 'agent_cannot', message: expect.stringContaining('SECRETS_DIR') });
+    await writeFile(join(copies, 'file'), '');
+    expect((await open(join(copies, 'file', 'below'))).problem).toMatch(/is not usable/);
+  });
+});

@@ -1,0 +1,114 @@
+/**
+ * Gives agents the values of secrets. The database has the names in the payload of a task, and values only sealed. An agent with the
+ * capability `secrets` gets the values in the answer to its claim. Any other agent gets env secrets in the `env` of the payload that it
+ * reads, because it has no other way; the stored payload does not change.
+ */
+import { createHash } from 'node:crypto';
+import type { Logger } from '@berth/kit/log';
+import { CAN_SECRETS } from '@berth/wire/secret';
+import type { BuildPayload, ClaimedSecret, DeployPayload, TaskClaim } from '@berth/wire/task';
+import { DomainError } from '../domain/errors.ts';
+import type { SecretPrint, TaskRecord } from '../domain/records.ts';
+import { vaultName } from '../domain/secrets.ts';
+import type { Stores } from '../domain/stores.ts';
+import type { Vault } from '../domain/vault.ts';
+
+export type Delivered = {
+  /** Fields of the answer to the claim. */
+  claim: Pick<TaskClaim, 'secrets' | 'secrets_digest'>;
+  /** Stores which secrets the deployment got. Call it after the claim succeeded. */
+  record(): Promise<void>;
+};
+export type Delivery = {
+  /** Null if the task has no secrets, or its agent cannot take them with a claim. Throws secrets_locked. */
+  forClaim(task: TaskRecord): Promise<Delivered | null>;
+  /** Returns the tasks as the agent of this node gets them. */
+  forList(nodeId: string, tasks: readonly TaskRecord[]): Promise<TaskRecord[]>;
+};
+
+type Values = { secrets: ClaimedSecret[]; prints: SecretPrint[]; missing: string[] };
+/** Number of tasks whose record is known to be current, so that a poll writes nothing. */
+const MAX_RECORDED = 1_000;
+
+export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => number; log: Logger }): Delivery {
+  const { stores, vault, now, log } = deps;
+  const recorded = new Map<string, string>();
+
+  const takesSecrets = async (nodeId: string): Promise<boolean> =>
+    (await stores.nodes.standing(nodeId))?.capabilities?.includes(CAN_SECRETS) === true;
+
+  /** Opens the current values of the secrets that the payload names. A secret that was deleted, or got another scope, is `missing`. */
+  async function valuesOf(task: TaskRecord): Promise<Values | null> {
+    const pins = pinsOf(task);
+    if (pins.length === 0 || task.project_id === null) return null;
+    const scope = task.kind === 'build' ? 'build' : 'run';
+    const sealed = await stores.secrets.sealed(
+      task.project_id,
+      pins.map(({ name }) => name),
+    );
+    const found = sealed.filter((s) => s.scope === scope);
+    const project = found.length === 0 ? null : await vault.of(task.project_id);
+    return {
+      secrets: found.map(({ name, sealed }) => ({
+        name,
+        value: project?.open(vaultName(name), sealed).toString() ?? '',
+        as: pins.find((pin) => pin.name === name)?.as ?? 'env',
+      })),
+      prints: found.map(({ name, fingerprint }) => ({ name, fingerprint })),
+      missing: pins.map(({ name }) => name).filter((name) => !found.some((s) => s.name === name)),
+    };
+  }
+
+  async function record(task: TaskRecord, { prints, missing }: Values): Promise<void> {
+    if (task.deployment_id === null) return;
+    const known = digestOf(prints) + missing.join(' ');
+    if (recorded.get(task.id) === known) return;
+    await stores.secrets.delivered(task.deployment_id, { prints: task.kind === 'deploy' ? prints : null, missing }, now());
+    recorded.set(task.id, known);
+    const [oldest] = recorded.keys();
+    if (recorded.size > MAX_RECORDED && oldest !== undefined) recorded.delete(oldest);
+  }
+
+  async function withEnv(task: TaskRecord): Promise<TaskRecord | null> {
+    try {
+      const values = await valuesOf(task);
+      if (values === null) return task;
+      await record(task, values);
+      const payload = task.payload as DeployPayload;
+      const secrets = Object.fromEntries(values.secrets.map(({ name, value }) => [name, value]));
+      return { ...task, payload: { ...payload, env: { ...payload.env, ...secrets } } };
+    } catch (error) {
+      if (!(error instanceof DomainError && error.code === 'secrets_locked')) throw error;
+      // The other tasks of the node go on. This one is reassigned when nobody claims it in time.
+      log.error({ err: error, task: task.id }, 'a task is not offered, because its secrets cannot be decrypted');
+      return null;
+    }
+  }
+
+  return {
+    async forClaim(task) {
+      if (pinsOf(task).length === 0 || !(await takesSecrets(task.node_id))) return null;
+      const values = await valuesOf(task);
+      if (values === null) return null;
+      return { claim: { secrets: values.secrets, secrets_digest: digestOf(values.prints) }, record: () => record(task, values) };
+    },
+
+    async forList(nodeId, tasks) {
+      const named = tasks.filter((task) => task.kind === 'deploy' && pinsOf(task).length > 0);
+      if (named.length === 0 || (await takesSecrets(nodeId))) return [...tasks];
+      const offered = await Promise.all(tasks.map(async (task) => (named.includes(task) ? withEnv(task) : task)));
+      return offered.filter((task) => task !== null);
+    },
+  };
+}
+
+type Pin = { name: string; as?: ClaimedSecret['as'] };
+const pinsOf = ({ kind, payload }: TaskRecord): readonly Pin[] =>
+  kind === 'build' || kind === 'deploy' ? ((payload as BuildPayload | DeployPayload).secrets ?? []) : [];
+
+/** Fingerprints are HMACs, so their digest reveals nothing. */
+const digestOf = (prints: readonly SecretPrint[]): string =>
+  createHash('sha256')
+    .update(JSON.stringify(prints.map(({ name, fingerprint }) => [name, fingerprint])))
+    .digest('hex')
+    .slice(0, 32);
