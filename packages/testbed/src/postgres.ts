@@ -20,6 +20,8 @@ export interface Postgres {
   dropDatabase(name: string): Promise<void>;
   /** Runs SQL with psql and returns the rows; columns are separated by |. */
   query(sql: string, database?: string): Promise<string>;
+  /** Returns all rows of a database as text, as a backup has them. */
+  dump(database: string): Promise<string>;
   /** Ends every connection at once and starts again on the same port, like a restart of the server. */
   restart(): Promise<void>;
   stop(): Promise<void>;
@@ -112,6 +114,7 @@ export async function startPostgres(options: { durable?: boolean } = {}): Promis
         return url(name);
       },
       dropDatabase: async (name) => void (await query(`drop database if exists "${name}" with (force)`)),
+      dump: async (database) => (await run([join(bin, 'pg_dump'), '--data-only', '--inserts', url(database)])).stdout,
       async restart() {
         server?.kill('SIGINT');
         await server?.exited;

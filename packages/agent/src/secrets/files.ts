@@ -7,7 +7,7 @@
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { access, chown, mkdir, readdir, readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -140,9 +140,10 @@ const SEALED = '.sealed';
 
 async function whyUnusable(folder: string): Promise<string | null> {
   try {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    const { type } = await statfs(folder);
+    // Before the folder is made: a folder on another file system would stay there for nothing.
+    const { type } = await statfs(await nearest(folder));
     if (type !== TMPFS && type !== RAMFS) return `SECRETS_DIR (${folder}) is not on tmpfs`;
+    await mkdir(folder, { recursive: true, mode: 0o700 });
     const probe = join(folder, '.probe.new');
     await writeFile(probe, '', { mode: 0o400 });
     try {
@@ -155,6 +156,11 @@ async function whyUnusable(folder: string): Promise<string | null> {
   } catch (error) {
     return `SECRETS_DIR (${folder}) is not usable: ${error instanceof Error ? error.message : String(error)}`;
   }
+}
+
+/** Returns the folder, or the nearest folder above it that exists. */
+async function nearest(folder: string): Promise<string> {
+  return (await exists(folder)) || dirname(folder) === folder ? folder : nearest(dirname(folder));
 }
 
 const exists = (path: string): Promise<boolean> =>

@@ -91,7 +91,8 @@ describe.skipIf(!isRoot)('secret files', () => {
     const onDisk = await open(join(copies, 'folder'));
     expect(onDisk.problem).toMatch(/is not on tmpfs/);
     await expect(fill(onDisk)).rejects.toMatchObject({ code: 'agent_cannot', message: expect.stringContaining('SECRETS_DIR') });
-    await writeFile(join(copies, 'file'), '');
-    expect((await open(join(copies, 'file', 'below'))).problem).toMatch(/is not usable/);
+    await writeFile(join(folder, 'file'), '');
+    expect((await open(join(folder, 'file', 'below'))).problem).toMatch(/is not usable/);
+    expect(await readdir(copies)).toEqual([]);
   });
 });

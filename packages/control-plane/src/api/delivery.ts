@@ -19,7 +19,7 @@ export type Delivered = {
   /** Stores which secrets the deployment got. Call it after the claim succeeded. */
   record(): Promise<void>;
 };
-export type Delivery = {
+export type SecretDeliveries = {
   /** Null if the task has no secrets, or its agent cannot take them with a claim. Throws secrets_locked. */
   forClaim(task: TaskRecord): Promise<Delivered | null>;
   /** Returns the tasks as the agent of this node gets them. */
@@ -30,7 +30,7 @@ type Values = { secrets: ClaimedSecret[]; prints: SecretPrint[]; missing: string
 /** Number of tasks whose record is known to be current, so that a poll writes nothing. */
 const MAX_RECORDED = 1_000;
 
-export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => number; log: Logger }): Delivery {
+export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => number; log: Logger }): SecretDeliveries {
   const { stores, vault, now, log } = deps;
   const recorded = new Map<string, string>();
 
@@ -70,6 +70,9 @@ export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => 
   }
 
   async function withEnv(task: TaskRecord): Promise<TaskRecord | null> {
+    // The agent could do it when the task was created, and was replaced by an earlier version since. Without its secrets the task must not
+    // run: it is reassigned when nobody claims it in time.
+    if (task.kind === 'build' || pinsOf(task).some(({ as }) => as === 'file')) return null;
     try {
       const values = await valuesOf(task);
       if (values === null) return task;
@@ -94,7 +97,7 @@ export function createDelivery(deps: { stores: Stores; vault: Vault; now: () => 
     },
 
     async forList(nodeId, tasks) {
-      const named = tasks.filter((task) => task.kind === 'deploy' && pinsOf(task).length > 0);
+      const named = tasks.filter((task) => pinsOf(task).length > 0);
       if (named.length === 0 || (await takesSecrets(nodeId))) return [...tasks];
       const offered = await Promise.all(tasks.map(async (task) => (named.includes(task) ? withEnv(task) : task)));
       return offered.filter((task) => task !== null);

@@ -19,6 +19,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./events.test.ts');
   await import('./idempotency.test.ts');
   await import('./names.test.ts');
+  await import('./secrets.test.ts');
   await import('./node-secrets.test.ts');
   await import('./join-tokens.test.ts');
 });

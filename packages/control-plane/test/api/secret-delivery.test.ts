@@ -115,9 +115,23 @@ test.each([
   expect(await stored(task)).not.toContain(CANARY);
   expect((await start(task)).text).not.toContain(CANARY);
   expect((await api.stores.deployments.get(id)).secrets?.map(({ name }) => name)).toEqual(['TOKEN']);
-  // Nobody but the agent of the node reads the task.
+  // Only the agent of the node reads the task.
   for (const name of ['getDeployment', 'deploymentLogs'] as const)
     expect((await api.call(name, { params: { id }, as: 'admin' })).text).not.toContain(CANARY);
+});
+
+test('an agent that was replaced by an earlier version is not offered a task whose build or file secrets it would leave out', async () => {
+  const { project, builder, node } = await berth();
+  await put(project, 'NPM', CANARY, { scope: 'build' });
+  await put(project, 'CERT', CANARY, { as: 'file' });
+  const { task } = await assigned(project, builder, node);
+  await register(api, { hostname: 'node-1', role: 'deploy', capabilities: [] });
+  expect(await tasksOf(node)).toEqual([]);
+  expect((await api.stores.tasks.get(task)).status).toBe('pending');
+  const next = await deploy(api, project);
+  await tick(api, next);
+  await register(api, { capabilities: [] });
+  expect((await tasksOf(builder)).filter(({ payload }) => 'secrets' in payload)).toEqual([]);
 });
 
 describe('while a deployment starts', () => {

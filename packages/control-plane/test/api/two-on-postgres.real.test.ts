@@ -1,5 +1,6 @@
 /** Two control planes with one real PostgreSQL: rights that end at one of them end at the other, and in its policy. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
@@ -112,6 +113,35 @@ describe.skipIf(server === undefined)(`two control planes${reason === undefined 
     await apps[0]?.stores.users.patch(first?.id ?? '', { role: 'viewer' });
     const gone = await Promise.allSettled(made.map(async (user, i) => apps[i]?.stores.users.remove(user.id, Date.now())));
     expect(gone.filter((r) => r.status === 'fulfilled')).toHaveLength(1);
+  });
+
+  test('a second control plane with another SECRETS_KEY does not start; with the same file it does, and a dump has no secret', async () => {
+    const databaseUrl = (await server?.createDatabase('keys')) ?? '';
+    const other = await mkdtemp(join(tmpdir(), 'berth-state-'));
+    const start = (folder: string, secretsKey?: string): Promise<App> =>
+      createApp(readConfig({ ...ENV, DATABASE_URL: databaseUrl, SECRETS_KEY: secretsKey, STATE_DIR: folder }), {
+        log: silentLogger(),
+        loops: false,
+        passwordCost: { logN: 4, r: 8, p: 1 },
+      });
+    const first = await start(STATE_DIR);
+    const { id } = await first.stores.projects.create({ name: 'keys', git_url: 'https://git.test/k.git', domain_prefix: 'keys' }, 1);
+    const canary = `canary-${randomBytes(8).toString('hex')}`;
+    const address = await first.listen();
+    const signedIn = await createClient({ baseUrl: address }).call('login', { body: { email: 'admin@example.com', password: PASSWORD } });
+    const admin = createClient({ baseUrl: address, headers: () => ({ authorization: `Bearer ${signedIn.token}` }) });
+    await admin.call('putSecret', { params: { id, name: 'TOKEN' }, body: { value: canary } });
+    // It generates a key of its own and finds that the database has another one.
+    await expect(start(other)).rejects.toThrow(/secrets-key is missing, and the database needs it/);
+    await expect(start(other, randomBytes(32).toString('base64'))).rejects.toThrow(/does not have the key that encrypts the secrets/);
+    await copyFile(join(STATE_DIR, 'secrets-key'), join(other, 'secrets-key'));
+    const second = await start(other);
+    expect((await second.server.inject({ url: '/readyz' })).body).toContain('0 of 1 project keys are wrapped by an earlier SECRETS_KEY');
+    const dump = (await server?.dump('keys')) ?? '';
+    expect(dump).toContain('TOKEN');
+    for (const form of [canary, Buffer.from(canary).toString('base64').replace(/=+$/, '')]) expect(dump).not.toContain(form);
+    await Promise.all([first.close(), second.close()]);
+    await rm(other, { recursive: true });
   });
 
   test('/readyz reports a control plane with another JWT secret, until it has stopped', async () => {

@@ -58,7 +58,7 @@ describe('a node whose agent cannot do it', () => {
       [on.built(), [FILE], 'CERT'],
     ] as const) {
       const plan = advance(d, { type: 'tick' }, facts({ live: [d], nodes: [builder(), node()], secrets }));
-      expect(plan.deployments[0]?.set).toMatchObject({
+      expect(plan.changeDeployments[0]?.set).toMatchObject({
         status: 'failed',
         error: { code: 'agent_cannot', message: expect.stringContaining(name) },
       });
@@ -70,7 +70,9 @@ describe('a node whose agent cannot do it', () => {
     const built = on.built();
     const away = node({ id: 'n2', hostname: 'away', last_seen_at: 0, ...able });
     const plan = advance(built, { type: 'tick' }, facts({ live: [built], nodes: [node(), away], secrets: [FILE] }));
-    expect(plan.deployments[0]?.set).toMatchObject({ waiting: expect.stringMatching(/away is offline; .*cannot mount file secrets/) });
+    expect(plan.changeDeployments[0]?.set).toMatchObject({
+      waiting: expect.stringMatching(/away is offline; .*cannot mount file secrets/),
+    });
     expect(plan.createTasks).toEqual([]);
   });
 
@@ -98,6 +100,6 @@ describe('a rollback', () => {
       typeof request
     >[0];
     const plan = request(input, facts({ live: [], secrets: [ENV] }));
-    expect(plan.events.find(({ kind }) => kind === 'secrets')?.message).toContain('TOKEN has another value');
+    expect(plan.storyLines.find(({ kind }) => kind === 'secrets')?.message).toContain('TOKEN has another value');
   });
 });
