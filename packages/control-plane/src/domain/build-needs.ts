@@ -5,7 +5,7 @@ import type { BuildPayload } from '@berth/wire/task';
 import { mayUse, remoteOf } from './git-token.ts';
 import type { NodeRecord, ProjectSettings } from './records.ts';
 
-/** `what` completes the sentence “the agent cannot …”, `because` the sentence “it …” for an agent that implements more than the contract. */
+/** `what` completes the sentence “the agent cannot …”. `because` completes “it …”, for an agent that implements more than the contract. */
 export type Need = { capability: string; what: string; because?: string };
 
 /** The deploy key and the host of the git token of a project. */

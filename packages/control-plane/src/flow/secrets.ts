@@ -24,7 +24,13 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
   const names = `${needed.length === 1 ? 'secret' : 'secrets'} ${needed.map((s) => s.name).join(', ')}`;
   return role === 'builder'
     ? [{ capability: CAN_SECRETS, what: `pass the build ${names}` }]
-    : [{ capability: CAN_SECRET_FILES, what: `mount the file ${names}`, because: 'is of an earlier version, or its SECRETS_DIR is not on tmpfs' }];
+    : [
+        {
+          capability: CAN_SECRET_FILES,
+          what: `mount the file ${names}`,
+          because: 'is of an earlier version, or its SECRETS_DIR is not on tmpfs',
+        },
+      ];
 }
 
 /** Returns the text of `agent_cannot` if no deploy node can ever take the work, or null. A node that is only offline may return. */

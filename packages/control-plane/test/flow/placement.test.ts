@@ -188,6 +188,7 @@ describe('the choice of a builder', () => {
     expect(choose([builder({ open_builds: 1 }), builder({ id: 'b2', hostname: 'builder-2', schedulable: false })])).toEqual({
       node: null,
       busy: true,
+      cannot: false,
       why: 'builder-1 already runs 1 of 1 builds; builder-2 is cordoned',
       plain: 'builder-1 already runs 1 of 1 builds; builder-2 is cordoned',
     });

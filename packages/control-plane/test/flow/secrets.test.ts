@@ -1,7 +1,7 @@
 /** Decisions about secrets: which names a task gets, which nodes can take it, what a rollback says. */
 import { describe, expect, test } from 'vitest';
 import type { SecretRecord } from '../../src/domain/secrets.ts';
-import { cannotAtAll, needOf, secretsLine } from '../../src/flow/secrets.ts';
+import { noNodeCan, secretNeeds, secretsLine } from '../../src/flow/secrets.ts';
 import { advance, request } from '../../src/flow/deployment.ts';
 import { builder, facts, node, old, on } from './fixtures.ts';
 
@@ -71,7 +71,7 @@ describe('a node whose agent cannot do it', () => {
     const away = node({ id: 'n2', hostname: 'away', last_seen_at: 0, ...able });
     const plan = advance(built, { type: 'tick' }, facts({ live: [built], nodes: [node(), away], secrets: [FILE] }));
     expect(plan.changeDeployments[0]?.set).toMatchObject({
-      waiting: expect.stringMatching(/away is offline; .*cannot mount file secrets/),
+      waiting: expect.stringMatching(/away is offline; .*cannot mount the file secret CERT/),
     });
     expect(plan.createTasks).toEqual([]);
   });
@@ -79,8 +79,8 @@ describe('a node whose agent cannot do it', () => {
   test('takes env secrets: they come in its payload', () => {
     const built = on.built();
     expect(advance(built, { type: 'tick' }, facts({ live: [built], nodes: [node()], secrets: [ENV] })).createTasks).toHaveLength(1);
-    expect(needOf([ENV], 'deploy')).toBeNull();
-    expect(cannotAtAll(needOf([FILE], 'deploy'), [], 'deploy')).toBeNull();
+    expect(secretNeeds([ENV], 'deploy')).toEqual([]);
+    expect(noNodeCan(secretNeeds([FILE], 'deploy'), [])).toBeNull();
   });
 });
 
