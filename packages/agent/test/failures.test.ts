@@ -26,6 +26,10 @@ describe('git', () => {
     ['git@github.com: Permission denied (publickey).\nfatal: Could not read from remote repository.', 'git_credentials'],
     ["fatal: unable to access 'http://127.0.0.1:34545/a.git/': The requested URL returned error: 503", 'git_failed'],
     [
+      '@@@\n@         WARNING: UNPROTECTED PRIVATE KEY FILE!          @\n@@@\nPermissions 0644 for \'/root/.ssh/id_ed25519\' are too open.\nLoad key "/root/.ssh/id_ed25519": bad permissions\ngit@h: Permission denied (publickey).',
+      'git_key_readable',
+    ],
+    [
       "fatal: unable to access 'http://127.0.0.1:34545/a.git/': Operation too slow. Less than 1000 bytes/sec transferred the last 1 seconds",
       'git_timeout',
     ],
@@ -112,6 +116,7 @@ describe('buildFailure', () => {
     [step('push', 'manifest unknown: requested access to the resource is denied'), 'image_pull_failed'],
     [step('push', 'manifest unknown: manifest unknown'), 'image_pull_failed'],
     [step('[internal] load metadata for r/x:1', 'r/x:1: manifest unknown'), 'build_base_image'],
+    [step('[internal] load build definition from Dockerfile', 'target stage "nowhere" could not be found'), 'build_target_missing'],
     [step('[internal] load build definition from Dockerfile', 'dockerfile parse error line 2: unknown instruction: RUNN'), 'build_failed'],
   ])('%o', (failed, code) => {
     expect(buildFailure(failed, 'ERROR: failed to build: x').code).toBe(code);

@@ -16,6 +16,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   useDatabases(() => server.createDatabase(`t${made++}`, 'ready'));
   await import('./conditional.test.ts');
   await import('./env.test.ts');
+  await import('./git-access.test.ts');
   await import('./events.test.ts');
   await import('./idempotency.test.ts');
   await import('./names.test.ts');

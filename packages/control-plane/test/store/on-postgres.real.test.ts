@@ -50,6 +50,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./device-flow.test.ts');
   await import('./ended-work.test.ts');
   await import('./events.test.ts');
+  await import('./git-hosts.test.ts');
   await import('./invariants.test.ts');
   await import('./idempotency-answers.test.ts');
   await import('./logs.test.ts');
