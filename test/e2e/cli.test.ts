@@ -111,7 +111,7 @@ describe.skipIf(reason !== undefined)(`the command line${reason === undefined ? 
   it('a new folder goes live: project create, then deploy prints its address', async () => {
     const { url } = await git.createRepo('shop', pageApp(1));
     await promisify(execFile)('git', ['clone', '-q', url, folder], { cwd: home, env: env() });
-    const created = await berth(['project', 'create'], { cwd: folder });
+    const created = await berth(['project', 'create', '--drain-seconds', '0', '--stop-grace-seconds', '1'], { cwd: folder });
     expect(created, created.err).toMatchObject({ code: 0, out: expect.stringContaining('created shop') });
     const { code, out, err } = await berth(['deploy'], { cwd: folder });
     expect({ code, out }, err).toEqual({ code: 0, out: `${world.berth.address('shop')}\n` });

@@ -179,6 +179,15 @@ describe('in a terminal', () => {
     expect(Math.max(...visible.map((line) => line.length))).toBeLessThanOrEqual(60);
   });
 
+  test('the text below the steps of a failure is the end: the steps are not drawn again', async () => {
+    const { id, name } = await project();
+    const running = who.berth(['deploy', name], { terminal: { err: true }, env: { TERM: 'xterm' } });
+    await served.api.call('cancelDeployment', { params: { id: await newest(id) } });
+    const { code, err } = await running;
+    expect(code).toBe(1);
+    expect(stripVTControlCharacters(err).trimEnd().split('\n').at(-1)).toBe('next:   berth deploy, to deploy again');
+  });
+
   test.each([{ NO_COLOR: '1' }, { TERM: 'dumb' }])('%j: plain lines without any escape code', async (env) => {
     const { id, name } = await project();
     const running = who.berth(['deploy', name], { terminal: { in: true, out: true, err: true }, env });
@@ -253,6 +262,9 @@ describe('which project', () => {
     const two = await project();
     const at = folder(`linked-${count}`, `https://git.example.com/${two.name}.git`);
     expect((await who.berth(['link', one.name], { cwd: at })).code).toBe(0);
+    const own = await who.berth(['deploy', '--detach'], { cwd: at });
+    expect(own.err, 'the file of the link is not a change').not.toContain('not committed');
+    expect((await who.berth(['cancel'], { cwd: at })).code).toBe(0);
     const nested = join(at, 'src');
     mkdirSync(nested);
     const shown = async (...argv: string[]): Promise<unknown> =>

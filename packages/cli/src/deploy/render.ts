@@ -10,7 +10,7 @@ export type Renderer = {
   show(steps: readonly Step[]): void;
   /** Prints a sentence above the steps. */
   note(text: string): void;
-  /** Leaves the last picture on the screen. */
+  /** Leaves the last picture on the screen. A second call has no effect. */
   end(): void;
 };
 
@@ -46,6 +46,7 @@ function animated(io: Io): Renderer {
   let steps: readonly Step[] = [];
   let drawn = 0;
   let frame = 0;
+  let ended = false;
   const erase = (): string => (drawn === 0 ? '' : `\u001b[${drawn}A\r\u001b[J`);
   function draw(above = ''): void {
     // A line that wraps would make the block higher than the number of lines that `erase` removes.
@@ -66,9 +67,11 @@ function animated(io: Io): Renderer {
     },
     note: (text) => draw(`${text}\n`),
     end() {
+      // The text below the steps must not be followed by another picture of them.
+      if (ended) return;
+      ended = true;
       clearInterval(timer);
       draw();
-      drawn = 0;
       io.err('\u001b[?25h');
     },
   };

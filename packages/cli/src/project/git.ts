@@ -1,5 +1,6 @@
 /** Facts about the git repository of a folder. Nothing here contacts a git server. */
 import type { Io } from '../io.ts';
+import { LINK_FILE } from '../session/choose.ts';
 
 export type Remote = { name: string; url: string };
 export type Repository = {
@@ -45,7 +46,8 @@ export async function readRepository(io: Io): Promise<Repository | null> {
     }),
     branch: branch === '' ? null : branch,
     head,
-    dirty: linesOf(status).length,
+    // Berth's own file says nothing about the application.
+    dirty: linesOf(status).filter((line) => !line.endsWith(LINK_FILE)).length,
   };
 }
 
