@@ -35,6 +35,7 @@ import { createPolicySource } from './routing/policy-source.ts';
 import { createAliasWatch } from './routing/aliases.ts';
 import { markerAnswers } from './routing/confirm.ts';
 import { createReach } from './routing/reach.ts';
+import { createSendToForge } from './forges/send-status.ts';
 import { openVault } from './secrets/open.ts';
 import { openStores } from './store/open.ts';
 
@@ -157,6 +158,16 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       settleMs: config.SETTLE_TIME,
       datasets,
       presence,
+      statuses: {
+        send: createSendToForge({ allowedHosts: settings.allowedGitHosts }),
+        async tokenOf(projectId) {
+          const token = await stores.gitTokens.get(projectId);
+          if (token === null) return null;
+          const { username, api_url: apiUrl, sealed } = token;
+          return { username, apiUrl, token: (await vault.open(projectId, 'git-token', sealed)).toString() };
+        },
+        publicUrl: config.PUBLIC_URL,
+      },
       telemetry,
       keep: { deployments: config.KEEP_DEPLOYMENTS, ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS, logBytes: config.KEEP_LOG_BYTES },
       now,

@@ -60,6 +60,13 @@ export function findTraefik(): string | undefined {
   return findProgram('traefik');
 }
 
+/** Returns the path of Gitea: GITEA_BIN, `.tools/gitea` or PATH; undefined when there is none. */
+export function findGitea(): string | undefined {
+  const named = process.env['GITEA_BIN'];
+  if (named !== undefined && named !== '') return existsSync(named) ? named : undefined;
+  return findProgram('gitea');
+}
+
 /** Returns the file of additional certificate authorities that this machine trusts; undefined when not set. */
 export function extraCertificates(): string | undefined {
   const file = process.env['NODE_EXTRA_CA_CERTS'] || process.env['SSL_CERT_FILE'];

@@ -84,7 +84,19 @@ export const DeploymentItem = Type.Object({
 });
 export type DeploymentItem = Static<typeof DeploymentItem>;
 
-export const Deployment = Type.Object({ ...DeploymentItem.properties, events: Type.Array(DeploymentEvent), placement: orNull(Placement) });
+export const CommitStatus = Type.Object({
+  state: literals(['pending', 'success', 'failure']),
+  sent_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null if the forge has not accepted it' })),
+  error: orNull(Type.String({ description: 'the last problem while Berth retries, or why it gave up' })),
+  given_up: Type.Boolean({ description: 'true if Berth does not retry any more' }),
+});
+
+export const Deployment = Type.Object({
+  ...DeploymentItem.properties,
+  events: Type.Array(DeploymentEvent),
+  placement: orNull(Placement),
+  commit_status: orNull(Type.Unsafe<Static<typeof CommitStatus>>({ ...CommitStatus, description: 'the newest status of the commit at its forge; null: none' })),
+});
 export type Deployment = Static<typeof Deployment>;
 
 export const LogLine = Type.Object({

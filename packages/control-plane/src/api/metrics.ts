@@ -126,12 +126,20 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
     registers: [registry],
   });
   for (const verdict of [...VERDICTS, 'accepted']) deliveries.inc({ verdict }, 0);
+  const statuses = new Counter({
+    name: 'berth_commit_statuses_total',
+    help: 'Requests that set a commit status at a forge: `sent`, `retried` (failed, will be repeated), `given up`',
+    labelNames: ['outcome'],
+    registers: [registry],
+  });
+  for (const outcome of ['sent', 'retried', 'given up']) statuses.inc({ outcome }, 0);
   for (const kind of TASK_KINDS) lost.inc({ kind, why: 'lease' }, 0);
   for (const outcome of ['running', 'failed', 'cancelled', 'superseded']) outcomes.inc({ outcome, code: '' }, 0);
   telemetry.on((measured) => {
     if (measured.what === 'deployment') outcomes.inc({ outcome: measured.outcome, code: measured.code ?? '' });
     else if (measured.what === 'phase') phases.observe({ phase: measured.phase, outcome: measured.outcome }, measured.seconds);
     else if (measured.what === 'task lost') lost.inc({ kind: measured.kind, why: measured.why });
+    else if (measured.what === 'commit status') statuses.inc({ outcome: measured.outcome });
     else if (measured.what === 'delivery') deliveries.inc({ verdict: measured.verdict });
     else if (measured.seconds !== null) tasks.observe({ kind: measured.kind, end: measured.end }, measured.seconds);
   });
@@ -243,6 +251,21 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
     labels: [],
     async read() {
       const { oldest_at } = await stores.hooks.countWaiting();
+      return [{ labels: {}, value: oldest_at === null ? 0 : Math.max(0, now() - oldest_at) / 1000 }];
+    },
+  },
+  {
+    name: 'berth_commit_statuses_waiting',
+    help: 'Commit statuses that are not sent yet',
+    labels: [],
+    read: async () => [{ labels: {}, value: (await stores.commitStatuses.countWaiting()).count }],
+  },
+  {
+    name: 'berth_commit_status_oldest_seconds',
+    help: 'Age of the oldest commit status that is not sent yet; 0 if none waits',
+    labels: [],
+    async read() {
+      const { oldest_at } = await stores.commitStatuses.countWaiting();
       return [{ labels: {}, value: oldest_at === null ? 0 : Math.max(0, now() - oldest_at) / 1000 }];
     },
   },

@@ -14,6 +14,7 @@ import type { User } from '@berth/wire/user';
 import { isOpenTask, type Role } from '@berth/wire/vocabulary';
 import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/access.ts';
+import type { StatusRecord } from '../domain/commit-statuses.ts';
 import type { DatasetFact, Limits } from '../domain/facts.ts';
 import type { DeliveryRecord, HookRecord } from '../domain/hooks.ts';
 import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/identity-records.ts';
@@ -144,10 +145,20 @@ export const deploymentView = (
   events: readonly EventRecord[],
   context: DeploymentContext,
   settings: ViewSettings,
+  status: StatusRecord | null,
 ): Deployment => ({
   ...deploymentItem({ ...d, domain_prefix: d.settings.domain_prefix }, context, settings),
   events: storyView(d, events),
   placement: d.placement,
+  commit_status:
+    status === null
+      ? null
+      : {
+          state: status.state,
+          sent_at: status.error === null ? timeOrNull(status.done_at) : null,
+          error: status.error,
+          given_up: status.done_at !== null && status.error !== null,
+        },
 });
 
 function eventView({ at, kind, message, count, since }: EventRecord): DeploymentEvent {

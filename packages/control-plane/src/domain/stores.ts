@@ -12,6 +12,7 @@ import type { Notifier } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
 import type { DeployKeyStore, GitHostStore, GitTokenStore } from './git-stores.ts';
+import type { StatusStore } from './commit-statuses.ts';
 import type { Facts } from './facts.ts';
 import type { HookStore } from './hooks.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
@@ -379,6 +380,7 @@ export type Stores = {
   idempotencyAnswers: IdempotencyAnswerStore;
   events: EventStore;
   hooks: HookStore;
+  commitStatuses: StatusStore;
   /** The name of the newest migration. */
   schema: string;
   policy: PolicyStore;

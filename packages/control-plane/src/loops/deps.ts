@@ -2,6 +2,7 @@
 import type { Logger } from '@berth/kit/log';
 import type { Changes } from '../domain/changes.ts';
 import type { AliasWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
+import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/forge-api.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { Presence } from '../domain/presence.ts';
@@ -20,6 +21,14 @@ export type DatasetSettings = {
   scansAtOnce: number;
   /** Number of versions that each dataset keeps. */
   historyKeep: number;
+};
+
+/** What the outbox of commit statuses needs beside the stores. */
+export type StatusSettings = {
+  send(request: ForgeRequest, signal: AbortSignal): Promise<ForgeAnswer>;
+  /** Returns the git token of a project, or null. */
+  tokenOf(projectId: string): Promise<(ForgeToken & { apiUrl: string | null }) | null>;
+  publicUrl: string;
 };
 
 export type LoopDeps = {
@@ -41,6 +50,8 @@ export type LoopDeps = {
   /** Null without shared storage. */
   datasets: DatasetSettings | null;
   presence: Presence;
+  /** Null: no commit statuses are sent. */
+  statuses: StatusSettings | null;
   keep: Keep;
   now: () => number;
   /** The clock of every deadline. */

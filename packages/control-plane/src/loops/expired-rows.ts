@@ -1,4 +1,4 @@
-/** Removes expired rows of identity tables and old lines of the audit log. */
+/** Removes expired rows of identity tables, old deliveries and commit statuses, and old lines of the audit log. */
 import type { LoopDeps } from './deps.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;
@@ -20,6 +20,8 @@ export const deleteExpiredRows =
       stores.apiTokens,
       stores.joinTokens,
       stores.idempotencyAnswers,
+      stores.hooks,
+      stores.commitStatuses,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

@@ -1,6 +1,7 @@
 /** Declares all loops of the control plane. Loops make no decisions about deployments; they send events to the flow. */
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { LoopDeps } from './deps.ts';
+import { commitStatuses } from './commit-statuses.ts';
 import { datasetChanges } from './dataset-changes.ts';
 import { datasetMonitor } from './dataset-monitor.ts';
 import { datasetRemovals } from './dataset-removals.ts';
@@ -42,6 +43,13 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: ['work'],
     make: pushes,
+  },
+  {
+    name: 'commit-statuses',
+    description: 'sends the states of deployments to the forges of their projects',
+    periodMs: 1_000,
+    wokenBy: ['work'],
+    make: commitStatuses,
   },
   {
     name: 'lease-reaper',

@@ -9,6 +9,7 @@ import type { DeploymentChange, NewTask, Plan, RouteChange, TaskChange } from '.
 import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
+import { writeStatuses } from './commit-statuses.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
@@ -44,6 +45,7 @@ export async function commitPlan(
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
+      await writeStatuses(tx, plan);
       for (const line of plan.storyLines) await writeStoryLine(tx, line, plan.now);
       await writeEvents(db, tx, feedOf(plan));
       await failPoint('commit.before', () => plan.storyLines.at(-1)?.kind ?? 'silent');

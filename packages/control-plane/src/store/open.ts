@@ -3,6 +3,7 @@ import type { Stores } from '../domain/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
 import { createAuditStore } from './identity/audit.ts';
+import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
@@ -94,6 +95,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     idempotencyAnswers: createIdempotencyAnswerStore(db),
     events: createEventStore(db),
     hooks: createHookStore(db),
+    commitStatuses: createStatusStore(db),
     schema: Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '',
     policy: createPolicyStore(db),
     meta: createMetaStore(db),

@@ -59,7 +59,8 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
     const summary = { ...record, domain_prefix: record.settings.domain_prefix };
     const contextOf = await contextsOf([summary], record.status === 'running' ? [record] : []);
     const events = await stores.deployments.events([record.id]);
-    return deploymentView(record, events.get(record.id) ?? [], contextOf(summary), settings);
+    const status = await stores.commitStatuses.ofDeployment(record.id);
+    return deploymentView(record, events.get(record.id) ?? [], contextOf(summary), settings, status);
   }
 
   type Creating = { user: Caller; request: FastifyRequest; reply: FastifyReply; params: { id: string } };

@@ -7,6 +7,7 @@ import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Forge, Verdict } from '@berth/wire/hook';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
+import type { CommitState } from '../../domain/commit-statuses.ts';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
 import type { StoredKey } from '../../domain/git-hosts.ts';
 import type { StoppedFirst } from '../../domain/records.ts';
@@ -428,6 +429,22 @@ export type Tables = {
     verdict: Verdict | null;
     reason: string | null;
     deployment_id: string | null;
+  };
+  commit_statuses: {
+    seq: Generated<number>;
+    project_id: string;
+    deployment_id: string;
+    state: CommitState;
+    commit: string;
+    description: string;
+    tries: number;
+    /** By the uptime clock, like the next two. */
+    next_at: Ms;
+    give_up_at: Ms;
+    claimed_until: Ms | null;
+    created_at: Ms;
+    done_at: Ms | null;
+    error: string | null;
   };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */

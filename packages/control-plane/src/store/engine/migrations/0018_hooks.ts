@@ -1,4 +1,4 @@
-/** Adds hooks with their deliveries, and the settings of push to deploy. */
+/** Adds hooks with their deliveries, the outbox of commit statuses, and the settings of push to deploy. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -52,5 +52,31 @@ export const hooks = ({ autoNumber, text }: Capabilities): Migration => ({
       .columns(['project_id', 'seq'])
       .where(sql.ref('verdict'), 'is', null)
       .execute();
+
+    await db.schema
+      .createTable('commit_statuses')
+      .addColumn('seq', autoNumber.type, autoNumber.with)
+      .addColumn('project_id', text, (c) => c.notNull().references('projects.id').onDelete('cascade'))
+      .addColumn('deployment_id', text, (c) => c.notNull().references('deployments.id').onDelete('cascade'))
+      .addColumn('state', text, (c) => c.notNull())
+      .addColumn('commit', text, (c) => c.notNull())
+      .addColumn('description', text, (c) => c.notNull())
+      .addColumn('tries', 'integer', (c) => c.notNull())
+      .addColumn('next_at', 'bigint', (c) => c.notNull())
+      .addColumn('give_up_at', 'bigint', (c) => c.notNull())
+      .addColumn('claimed_until', 'bigint')
+      .addColumn('created_at', 'bigint', (c) => c.notNull())
+      .addColumn('done_at', 'bigint')
+      .addColumn('error', text)
+      .addUniqueConstraint('commit_statuses_state_unique', ['deployment_id', 'state'])
+      .execute();
+    await db.schema
+      .createIndex('commit_statuses_waiting')
+      .on('commit_statuses')
+      .columns(['seq'])
+      .where(sql.ref('done_at'), 'is', null)
+      .execute();
+    await db.schema.createIndex('commit_statuses_project').on('commit_statuses').columns(['project_id', 'seq']).execute();
+    await db.schema.createIndex('commit_statuses_done').on('commit_statuses').columns(['done_at']).execute();
   },
 });

@@ -1,0 +1,102 @@
+/**
+ * Sends a commit status to a forge over HTTPS. The address comes from a developer, so it must not reach what only this machine can reach:
+ * loopback and link-local addresses are refused unless ALLOWED_GIT_HOSTS names the host, redirects are not followed, and the answer and
+ * the time are limited. The check is made on the address that is connected to, so a name cannot change in between.
+ */
+import type { LookupAddress } from 'node:dns';
+import { lookup } from 'node:dns';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { BlockList, isIP, type LookupFunction } from 'node:net';
+import type { ForgeAnswer, ForgeRequest } from '../domain/forge-api.ts';
+
+type SendToForge = (request: ForgeRequest, signal: AbortSignal) => Promise<ForgeAnswer>;
+
+const TIMEOUT_MS = 10_000;
+const MAX_ANSWER = 16_384;
+
+/** Addresses of this machine and its link. */
+const LOCAL = new BlockList();
+for (const [network, bits] of [
+  ['0.0.0.0', 8],
+  ['127.0.0.0', 8],
+  ['169.254.0.0', 16],
+  ['224.0.0.0', 3],
+] as const)
+  LOCAL.addSubnet(network, bits, 'ipv4');
+for (const [network, bits] of [
+  ['::', 127],
+  ['fe80::', 10],
+  ['ff00::', 8],
+] as const)
+  LOCAL.addSubnet(network, bits, 'ipv6');
+
+/** Returns whether the address belongs to this machine or its link. An IPv4 address inside an IPv6 one counts as IPv4. */
+export function isLocalAddress(address: string): boolean {
+  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1] ?? address;
+  return LOCAL.check(mapped, isIP(mapped) === 6 ? 'ipv6' : 'ipv4');
+}
+
+export function createSendToForge({ allowedHosts }: { allowedHosts: readonly string[] }): SendToForge {
+  /** A wildcard names no host in particular, so it does not open this machine’s own services. */
+  const isNamed = (host: string): boolean => allowedHosts.some((name) => name.toLowerCase() === host);
+
+  return (request, signal) =>
+    new Promise((resolve) => {
+      const host = request.url.hostname.toLowerCase().replace(/^\[|\]$/g, '');
+      const refuse = (text: string): void => resolve({ status: 0, text, retryAfterMs: 0 });
+      const named = isNamed(host);
+      if (request.url.protocol !== 'https:' && !(named && request.url.protocol === 'http:'))
+        return refuse('the address of the API is not an https address');
+      if (!named && isIP(host) !== 0 && isLocalAddress(host)) return refuse(localProblem(host));
+      const send = request.url.protocol === 'https:' ? httpsRequest : httpRequest;
+      const outgoing = send(
+        request.url,
+        {
+          method: 'POST',
+          headers: { ...request.headers, 'content-length': String(Buffer.byteLength(request.body)) },
+          signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
+          agent: false,
+          ...(named ? {} : { lookup: publicLookup }),
+        },
+        (answer) => {
+          let text = '';
+          answer.setEncoding('utf8');
+          answer.on('data', (chunk: string) => {
+            text += chunk;
+            if (text.length > MAX_ANSWER) answer.destroy();
+          });
+          answer.on('error', () => undefined);
+          answer.on('close', () =>
+            resolve({
+              status: answer.statusCode ?? 0,
+              text: text.slice(0, MAX_ANSWER),
+              retryAfterMs: 1000 * (Number(answer.headers['retry-after']) || 0),
+            }),
+          );
+        },
+      );
+      outgoing.on('error', (error) => refuse(outgoing.reusedSocket ? 'the connection ended' : reasonOf(error)));
+      outgoing.end(request.body);
+    });
+}
+
+const localProblem = (address: string): string =>
+  `the address ${address} belongs to this machine; an operator can allow the host in ALLOWED_GIT_HOSTS`;
+
+/** Resolves a name like the default lookup, and refuses it if any of its addresses is local. */
+const publicLookup: LookupFunction = (hostname, options, callback) => {
+  lookup(hostname, { ...options, all: true }, (error, addresses: LookupAddress[]) => {
+    const [first] = addresses ?? [];
+    if (error !== null || first === undefined) return callback(error ?? new Error(`${hostname} has no address`), '');
+    const local = addresses.find(({ address }) => isLocalAddress(address));
+    if (local !== undefined) return callback(new Error(localProblem(local.address)), '');
+    if (options.all === true) return callback(null, addresses);
+    callback(null, first.address, first.family);
+  });
+};
+
+function reasonOf(error: Error): string {
+  if (error.name === 'AbortError' || error.name === 'TimeoutError') return `no answer within ${TIMEOUT_MS / 1000} s`;
+  return error.message === '' ? String((error as NodeJS.ErrnoException).code ?? error.name) : error.message;
+}

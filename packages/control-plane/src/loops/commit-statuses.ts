@@ -1,0 +1,68 @@
+/** Sends commit statuses to forges. Several control planes may run it: each status is claimed. A status never changes a deployment. */
+import { failPoint } from '@berth/kit/fail-point';
+import { type StatusRecord, statusPause } from '../domain/commit-statuses.ts';
+import { isSetAlready, statusRequest, statusTarget } from '../domain/forge-api.ts';
+import type { LoopDeps } from './deps.ts';
+
+/** Longer than a request to a forge may take. */
+const CLAIM_MS = 30_000;
+const AT_ONCE = 20;
+/** Answers that another try does not change. They are tried a few times, because a new commit may not be known everywhere yet. */
+const FINAL = [400, 401, 403, 404, 405, 410, 422];
+const TRIES_IF_FINAL = 3;
+const MAX_ERROR = 300;
+
+export const commitStatuses =
+  ({ stores, statuses, uptime, now, changes, telemetry, log }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    if (statuses === null) return;
+    const { send, tokenOf, publicUrl } = statuses;
+    const at = (await uptime.now()).at;
+    const claimed = await stores.commitStatuses.claim({ uptime: at, until: at + CLAIM_MS }, AT_ONCE);
+    await Promise.all(
+      claimed.map(async (status) => {
+        try {
+          await deliver(status);
+        } catch (error) {
+          // The claim expires, and the status is sent again.
+          log.error({ err: error, deployment_id: status.deployment_id }, 'could not send a commit status; will retry');
+        }
+      }),
+    );
+
+    async function deliver(status: StatusRecord): Promise<void> {
+      const { project_id, seq, state, commit, description, deployment_id } = status;
+      const [project] = await stores.projects.getMany([project_id]);
+      const token = project === undefined ? null : await tokenOf(project_id);
+      const hook = await stores.hooks.get(project_id);
+      const target = project === undefined || token === null ? null : statusTarget(project.git_url, hook?.forge ?? null, token.apiUrl);
+      if (project === undefined || token === null || target === null) return stores.commitStatuses.drop(seq);
+      const targetUrl = `${publicUrl.replace(/\/$/, '')}/deployments/${deployment_id}`;
+      const message = { state, commit, context: `berth/${project.name}`, description, targetUrl };
+      const answer = await send(statusRequest(target, message, token), signal);
+      await failPoint('status.sent');
+      if (signal.aborted) return;
+      if ((answer.status >= 200 && answer.status < 300) || isSetAlready(target.forge, answer.status, answer.text)) {
+        await stores.commitStatuses.sent(seq, now());
+        telemetry?.emit({ what: 'commit status', outcome: 'sent' });
+        return;
+      }
+      const problem = problemOf(target.base.host, answer);
+      const nextAt = (await uptime.now()).at + statusPause(status.tries, answer.retryAfterMs);
+      const isFinal = FINAL.includes(answer.status) && status.tries + 1 >= TRIES_IF_FINAL;
+      if (!isFinal && nextAt < status.give_up_at) {
+        telemetry?.emit({ what: 'commit status', outcome: 'retried' });
+        return stores.commitStatuses.retry(seq, nextAt, problem);
+      }
+      log.warn({ project_id, deployment_id, problem }, 'commit status not sent; gave up');
+      telemetry?.emit({ what: 'commit status', outcome: 'given up' });
+      await stores.commitStatuses.giveUp(seq, problem, now());
+      changes.notify(`logs:${deployment_id}`, 'events');
+    }
+  };
+
+/** One line for people. The answer of a forge is not trusted: it is shortened and has no control characters. */
+function problemOf(host: string, { status, text }: { status: number; text: string }): string {
+  const said = text.replaceAll(/\p{Cc}+/gu, ' ').trim().slice(0, MAX_ERROR).toWellFormed();
+  return status === 0 ? `${host}: ${said}` : `${host} answered ${status}${said === '' ? '' : `: ${said}`}`;
+}

@@ -1,0 +1,178 @@
+/** The outbox of commit statuses. A plan adds a status in the transaction that changes the deployment; a loop sends it. */
+import { type FailureCode, isFailureCode } from '@berth/wire/errors';
+import {
+  MAX_WAITING_STATUSES,
+  STATUS_KEPT_MS,
+  STATUS_LIFETIME_MS,
+  type StatusRecord,
+  type StatusStore,
+  statusOf,
+} from '../domain/commit-statuses.ts';
+import type { Plan } from '../domain/plan.ts';
+import type { Database } from './engine/database.ts';
+import type { Row, Tx } from './engine/tables.ts';
+import { writeEvents } from './events.ts';
+import { writeStoryLine } from './story.ts';
+
+const recordOf = (row: Row<'commit_statuses'>): StatusRecord => row;
+const SWEPT_AT_ONCE = 500;
+/** Waiting statuses that one claim reads. */
+const READ_AT_ONCE = 500;
+
+export const createStatusStore = (db: Database): StatusStore => ({
+  async claim({ uptime, until }, most) {
+    const waiting = await db.kysely
+      .selectFrom('commit_statuses')
+      .select(['seq', 'project_id', 'commit', 'next_at', 'claimed_until'])
+      .where('done_at', 'is', null)
+      .orderBy('seq')
+      .limit(READ_AT_ONCE)
+      .execute();
+    const claimed: StatusRecord[] = [];
+    const isFree = (row: { next_at: number; claimed_until: number | null }): boolean => (row.claimed_until ?? 0) <= uptime;
+    for (const rows of Map.groupBy(waiting, (row) => `${row.project_id} ${row.commit}`).values()) {
+      if (claimed.length >= most) break;
+      const newest = rows.at(-1);
+      if (newest === undefined || newest.next_at > uptime || !rows.every(isFree)) continue;
+      const row = await db.write(async (tx) => {
+        // Another control plane may claim a status of this commit now.
+        await db.capabilities.lockName(tx, `statuses:${newest.project_id}`);
+        const present = await tx
+          .selectFrom('commit_statuses')
+          .select(['seq', 'next_at', 'claimed_until'])
+          .where('project_id', '=', newest.project_id)
+          .where('commit', '=', newest.commit)
+          .where('done_at', 'is', null)
+          .orderBy('seq')
+          .execute();
+        if (present.at(-1)?.seq !== newest.seq || !present.every(isFree)) return undefined;
+        const older = present.slice(0, -1).map((one) => one.seq);
+        if (older.length > 0) await tx.deleteFrom('commit_statuses').where('seq', 'in', older).execute();
+        return tx.updateTable('commit_statuses').set({ claimed_until: until }).where('seq', '=', newest.seq).returningAll().executeTakeFirst();
+      });
+      if (row !== undefined) claimed.push(recordOf(row));
+    }
+    return claimed;
+  },
+
+  async sent(seq, now) {
+    await db.writeOne((kysely) =>
+      kysely.updateTable('commit_statuses').set({ done_at: now, claimed_until: null, error: null }).where('seq', '=', seq).execute(),
+    );
+  },
+
+  async retry(seq, nextAt, error) {
+    await db.writeOne((kysely) =>
+      kysely
+        .updateTable('commit_statuses')
+        .set((eb) => ({ next_at: nextAt, claimed_until: null, error, tries: eb('tries', '+', 1) }))
+        .where('seq', '=', seq)
+        .where('done_at', 'is', null)
+        .execute(),
+    );
+  },
+
+  async giveUp(seq, error, now) {
+    await db.write(async (tx) => {
+      const row = await tx
+        .updateTable('commit_statuses')
+        .set({ done_at: now, claimed_until: null, error })
+        .where('seq', '=', seq)
+        .where('done_at', 'is', null)
+        .returningAll()
+        .executeTakeFirst();
+      if (row === undefined) return;
+      const line = { deployment_id: row.deployment_id, kind: 'status_not_sent', message: `commit status ${row.state} not sent: ${error}` };
+      await writeStoryLine(tx, line, now);
+      await writeEvents(db, tx, [{ ...line, at: now, kind: `deployment.${line.kind}`, project_id: row.project_id }]);
+    });
+  },
+
+  async drop(seq) {
+    await db.writeOne((kysely) => kysely.deleteFrom('commit_statuses').where('seq', '=', seq).execute());
+  },
+
+  async ofDeployment(deploymentId) {
+    const row = await db.kysely
+      .selectFrom('commit_statuses')
+      .selectAll()
+      .where('deployment_id', '=', deploymentId)
+      .orderBy('seq', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    return row === undefined ? null : recordOf(row);
+  },
+
+  countWaiting: () =>
+    db.kysely
+      .selectFrom('commit_statuses')
+      .select((eb) => [eb.fn.countAll<number>().as('count'), eb.fn.min('created_at').as('oldest_at')])
+      .where('done_at', 'is', null)
+      .executeTakeFirstOrThrow(),
+
+  async sweep(now) {
+    const old = await db.kysely
+      .selectFrom('commit_statuses')
+      .select('seq')
+      .where('done_at', '<', now - STATUS_KEPT_MS)
+      .orderBy('done_at')
+      .limit(SWEPT_AT_ONCE)
+      .execute();
+    const seqs = old.map((row) => row.seq);
+    if (seqs.length > 0) await db.writeOne((kysely) => kysely.deleteFrom('commit_statuses').where('seq', 'in', seqs).execute());
+    return seqs.length;
+  },
+});
+
+/** Adds the statuses of the deployments that a plan creates or moves, if their project has a token to send them with. */
+export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
+  const ids = [
+    ...(plan.createDeployment === null ? [] : [plan.createDeployment.id]),
+    ...plan.deployments.filter(({ set, from }) => set.status !== undefined && set.status !== from).map(({ id }) => id),
+  ];
+  if (ids.length === 0) return;
+  const token = await tx.selectFrom('git_tokens').select('project_id').where('project_id', '=', plan.project.id).executeTakeFirst();
+  if (token === undefined) return;
+  const deployments = await tx
+    .selectFrom('deployments')
+    .select(['id', 'generation', 'status', 'commit', 'requested_commit', 'error_code'])
+    .where('id', 'in', ids)
+    .orderBy('generation')
+    .execute();
+  for (const { id, generation, status, error_code, ...d } of deployments) {
+    const commit = d.commit ?? d.requested_commit;
+    const why = plan.events.findLast((event) => event.deployment_id === id)?.message ?? null;
+    const code: FailureCode | null = error_code !== null && isFailureCode(error_code) ? error_code : null;
+    const status_ = statusOf({ generation, status, code, why });
+    if (commit === null || status_ === null) continue;
+    await tx
+      .insertInto('commit_statuses')
+      .values({
+        ...status_,
+        project_id: plan.project.id,
+        deployment_id: id,
+        commit,
+        tries: 0,
+        next_at: plan.uptime,
+        give_up_at: plan.uptime + STATUS_LIFETIME_MS,
+        created_at: plan.now,
+      })
+      .onConflict((oc) => oc.columns(['deployment_id', 'state']).doNothing())
+      .execute();
+  }
+  await limitWaiting(tx, plan.project.id);
+}
+
+async function limitWaiting(tx: Tx, projectId: string): Promise<void> {
+  const surplus = await tx
+    .selectFrom('commit_statuses')
+    .select('seq')
+    .where('project_id', '=', projectId)
+    .where('done_at', 'is', null)
+    .orderBy('seq', 'desc')
+    .offset(MAX_WAITING_STATUSES)
+    .limit(1)
+    .executeTakeFirst();
+  if (surplus === undefined) return;
+  await tx.deleteFrom('commit_statuses').where('project_id', '=', projectId).where('done_at', 'is', null).where('seq', '<=', surplus.seq).execute();
+}
