@@ -95,7 +95,9 @@ export const Deployment = Type.Object({
   ...DeploymentItem.properties,
   events: Type.Array(DeploymentEvent),
   placement: orNull(Placement),
-  commit_status: orNull(Type.Unsafe<Static<typeof CommitStatus>>({ ...CommitStatus, description: 'the newest status of the commit at its forge; null: none' })),
+  commit_status: orNull(
+    Type.Unsafe<Static<typeof CommitStatus>>({ ...CommitStatus, description: 'the newest status of the commit at its forge; null: none' }),
+  ),
 });
 export type Deployment = Static<typeof Deployment>;
 

@@ -89,7 +89,8 @@ export function statusRequest({ forge, base, path }: StatusTarget, message: Stat
       const authorization = isPerson ? `Basic ${Buffer.from(`${username}:${token}`).toString('base64')}` : bearer;
       const body = { key: context.slice(0, MAX_KEY), name: context, state: BITBUCKET_STATES[state], description, url: target_url };
       // Bitbucket Data Center sets the status of a commit without its repository.
-      const to = base.hostname === 'api.bitbucket.org' ? `repositories/${lastTwo(path)}/commit/${commit}/statuses/build` : `commits/${commit}`;
+      const to =
+        base.hostname === 'api.bitbucket.org' ? `repositories/${lastTwo(path)}/commit/${commit}/statuses/build` : `commits/${commit}`;
       return request(to, authorization, body);
     }
   }

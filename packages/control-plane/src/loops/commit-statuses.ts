@@ -63,6 +63,10 @@ export const commitStatuses =
 
 /** One line for people. The answer of a forge is not trusted: it is shortened and has no control characters. */
 function problemOf(host: string, { status, text }: { status: number; text: string }): string {
-  const said = text.replaceAll(/\p{Cc}+/gu, ' ').trim().slice(0, MAX_ERROR).toWellFormed();
+  const said = text
+    .replaceAll(/\p{Cc}+/gu, ' ')
+    .trim()
+    .slice(0, MAX_ERROR)
+    .toWellFormed();
   return status === 0 ? `${host}: ${said}` : `${host} answered ${status}${said === '' ? '' : `: ${said}`}`;
 }

@@ -48,7 +48,12 @@ export const createStatusStore = (db: Database): StatusStore => ({
         if (present.at(-1)?.seq !== newest.seq || !present.every(isFree)) return undefined;
         const older = present.slice(0, -1).map((one) => one.seq);
         if (older.length > 0) await tx.deleteFrom('commit_statuses').where('seq', 'in', older).execute();
-        return tx.updateTable('commit_statuses').set({ claimed_until: until }).where('seq', '=', newest.seq).returningAll().executeTakeFirst();
+        return tx
+          .updateTable('commit_statuses')
+          .set({ claimed_until: until })
+          .where('seq', '=', newest.seq)
+          .returningAll()
+          .executeTakeFirst();
       });
       if (row !== undefined) claimed.push(recordOf(row));
     }
@@ -174,5 +179,10 @@ async function limitWaiting(tx: Tx, projectId: string): Promise<void> {
     .limit(1)
     .executeTakeFirst();
   if (surplus === undefined) return;
-  await tx.deleteFrom('commit_statuses').where('project_id', '=', projectId).where('done_at', 'is', null).where('seq', '<=', surplus.seq).execute();
+  await tx
+    .deleteFrom('commit_statuses')
+    .where('project_id', '=', projectId)
+    .where('done_at', 'is', null)
+    .where('seq', '<=', surplus.seq)
+    .execute();
 }

@@ -24,6 +24,7 @@ const cached = (dataset_id: string, version: number, bytes: number, last_used_at
   pinned,
 });
 const loopDeps = (): LoopDeps => ({
+  statuses: null,
   ...api,
   now: () => Date.now(),
   monotonic: () => performance.now(),

@@ -7,10 +7,12 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import type { CachedDataset } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
+import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
 import { NODE_SECRET } from '../../src/domain/agent-identity.ts';
 import type { OwnSecret, Registered } from './control-plane.ts';
+import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
 import { type Container, type Engine, EngineError } from './engine.ts';
 import { createRandom } from './random.ts';
@@ -27,6 +29,8 @@ export type AgentDeps = {
   skewMs: number;
   /** Whether it asks for a node secret. */
   hasOwnSecret?: boolean;
+  /** The git server. */
+  forge: Pick<Forge, 'tip'>;
 };
 export type Agent = {
   hostname: string;
@@ -58,6 +62,7 @@ export function createAgent(deps: AgentDeps): Agent {
   const own = createRandom(random.int(1, 1e9));
   /** Agents of the previous version do not report their engine. */
   const tellsEngine = own.chance(0.5);
+  const looks = deps.role === 'builder' && own.chance(0.8);
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
   let frozenUntil = 0;
@@ -131,7 +136,7 @@ export function createAgent(deps: AgentDeps): Agent {
         hostname,
         boot_id,
         role: deps.role,
-        ...(deps.hasOwnSecret === true ? { capabilities: [NODE_SECRET] } : {}),
+        capabilities: [...(deps.hasOwnSecret === true ? [NODE_SECRET] : []), ...(looks ? [LOOK_CAPABILITY] : [])],
         host_ip: engine.address,
         max_storage: 1e9,
         max_builds: 2,
@@ -306,6 +311,7 @@ export function createAgent(deps: AgentDeps): Agent {
         if (task.kind === 'build') return await build(run);
         if (task.kind === 'deploy') return await deploy(run);
         if (task.kind === 'sync') return await sync(run);
+        if (task.kind === 'look') return await look(run);
         return await retire(run);
       } catch (error) {
         if (error instanceof EngineError) return failed('engine_unavailable');
@@ -345,11 +351,22 @@ export function createAgent(deps: AgentDeps): Agent {
       const long = random.chance(0.03) ? 120_000 : random.int(300, 6_000);
       if (!(await work(run, long))) return failed('cancelled');
       if (random.chance(0.08)) return failed('build_failed');
-      const sha = shaOf(task.id);
+      const sha = task.payload.commit ?? deps.forge.tip(task.payload.project_id);
       return {
         report: { status: 'completed', result: null, image_tag: `${task.payload.image_repository}:${sha}`, commit: sha },
         discard() {},
       };
+    }
+
+    async function look(run: Run): Promise<Product> {
+      const { payload } = run.task as TaskRecord<'look'>;
+      if (!(await work(run, random.int(50, 1_500)))) return failed('cancelled');
+      if (random.chance(0.1)) return failed(random.pick(['git_unreachable', 'git_timeout']));
+      const commit = deps.forge.tip(payload.project_id);
+      // The answer of the git server may be old when it arrives.
+      if (!(await work(run, random.int(0, 1_000)))) return failed('cancelled');
+      const result = { skip_mark: null, changes: [] } as NonNullable<TaskReport['result']>;
+      return { report: { status: 'completed', result, commit }, discard() {} };
     }
 
     async function deploy(run: Run): Promise<Product> {

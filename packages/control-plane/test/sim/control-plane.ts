@@ -217,6 +217,7 @@ export function createControlPlane(deps: {
         reach: probe === null ? null : ({ host_ip }) => Promise.resolve(verdictOf(deps.reaches(host_ip))),
         settleMs: SETTLE_MS,
         datasets: null,
+        statuses: null,
         presence: { seen: () => undefined, arePeopleHere: () => false },
         keep: KEEP,
         now: wall,

@@ -4,6 +4,7 @@ import { isTerminal } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import type { Endpoints } from './control-plane.ts';
+import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
 import type { Life, World } from './world.ts';
 
@@ -23,7 +24,13 @@ export type People = {
  * `mayDeleteNodes`: false where a second machine is refused under a node's name until the run ends. Deleting the node hands the name
  * over, by design, and then the first machine would be refused.
  */
-export function createPeople(world: World, history: History, controlPlane: ControlPlane, mayDeleteNodes: () => boolean): People {
+export function createPeople(
+  world: World,
+  history: History,
+  controlPlane: ControlPlane,
+  forge: Forge,
+  mayDeleteNodes: () => boolean,
+): People {
   const { random } = world;
   const life: Life = { name: 'people', alive: true };
   const projects = new Map<string, string>();
@@ -51,6 +58,14 @@ export function createPeople(world: World, history: History, controlPlane: Contr
         if (error instanceof DomainError) return;
         await world.sleep(random.int(100, 2_000), life);
       }
+    }
+  }
+
+  /** Pushes once, or many times in a row. */
+  async function push(project: string): Promise<void> {
+    for (let n = random.chance(0.2) ? random.int(2, 20) : 1; n > 0; n--) {
+      if (projects.has(project)) forge.push(project);
+      await world.sleep(random.int(0, 500), life);
     }
   }
 
@@ -115,6 +130,7 @@ export function createPeople(world: World, history: History, controlPlane: Contr
     const what = random.next();
     const doing = ((): Promise<unknown> | null => {
       if (project === undefined) return null;
+      if (what < 0.25) return push(project);
       if (what < 0.55) return deploy(project, null);
       if (what < 0.6) return dataset === null ? deploy(project, null) : scan(dataset);
       if (what < 0.72) {
@@ -191,6 +207,7 @@ export function createPeople(world: World, history: History, controlPlane: Contr
         const replace = single ? ('recreate' as const) : ('rolling' as const);
         const on_dataset_change = random.pick(['tell', 'redeploy'] as const);
         const project = await ask((api) => api.stores.projects.create({ ...input, replace, datasets, on_dataset_change }, world.now()));
+        await ask((api) => api.stores.hooks.put({ project_id: project.id, forge: 'gitea', secret: 'sealed' }, world.now()));
         if (single) history.record({ type: 'single_writer', project: project.id });
         projects.set(project.id, name);
         everKnown.add(project.id);

@@ -14,6 +14,7 @@ import { createControlPlane, LIMITS } from './control-plane.ts';
 import { inMemory, type SimDatabase } from './database.ts';
 import { createEngine } from './engine.ts';
 import { createFaults, type Faults } from './faults.ts';
+import { createForge } from './forge.ts';
 import { createFront } from './front.ts';
 import { createNetwork } from './network.ts';
 import { createPeople } from './people.ts';
@@ -86,7 +87,8 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       createControlPlane({ name: `cp${i + 1}`, world, database, history, plant: PLANTS[plant], probe, reaches }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
-    const people = createPeople(world, history, controlPlane, () => !isDoubled || doubling === 'late');
+    const forge = createForge(world, () => controlPlane);
+    const people = createPeople(world, history, controlPlane, forge, () => !isDoubled || doubling === 'late');
     const idOf = (name: string): string => [...names].find(([, n]) => n === name)?.[0] ?? name;
     const names = new Map<string, string>();
     for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)
@@ -103,7 +105,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
     const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
       const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`);
       const skewMs = random.chance(0.3) ? random.pick([-3_600_000, 3_600_000, -5_000, 5_000]) : 0;
-      const parts = { world, history, controlPlane, hostname, role, engine, skewMs, hasOwnSecret: doubling === 'own' };
+      const parts = { world, history, controlPlane, hostname, role, engine, skewMs, hasOwnSecret: doubling === 'own', forge };
       agents.push((contract ? createContractAgent : createAgent)(parts));
       if (!contract && role === 'builder') twins.push(createAgent(parts));
       if (!contract && isDoubled) {
@@ -165,12 +167,14 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
+    // Pushes that no fault and no person disturbs.
+    for (const id of people.projects.keys()) for (let n = random.int(0, 3); n > 0; n--) forge.push(id);
 
     const isBusy = async (): Promise<boolean> => {
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
-      return open.length > 0;
+      return open.length > 0 || (await stores.hooks.waiting()).length > 0;
     };
     // The end is unknown in advance: check every 9 s, and allow several more rounds of registrations.
     const end = world.now() + REST_MS;
@@ -210,10 +214,22 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
         if (!isSettled(d.status)) continue;
         history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
       }
+      for (const project of await stores.projects.getMany([...forge.tips.keys()])) await measurePushes(stores, project.id);
       for (const node of await stores.nodes.all()) {
         const open = (await stores.tasks.openFor(node.id, world.now())).length;
         history.record({ type: 'gauge', name: `open tasks of ${node.hostname} at rest`, value: open, bound: 0 });
       }
+    }
+    /** Each delivery has a verdict, and the last pushed commit was deployed, by its id or without a look. */
+    async function measurePushes(stores: Stores, project: string): Promise<void> {
+      const waiting = (await stores.hooks.pushes(project))?.waiting.length ?? 0;
+      history.record({ type: 'gauge', name: `deliveries of ${project} without a verdict`, value: waiting, bound: 0 });
+      const tip = forge.tip(project);
+      const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
+      const isOfTip = items.some(
+        (d) => d.commit === tip || d.requested_commit === tip || (d.trigger === 'hook' && d.commit === null && d.requested_commit === null),
+      );
+      history.record({ type: 'gauge', name: `last push of ${project} that was never deployed`, value: isOfTip ? 0 : 1, bound: 0 });
     }
   } finally {
     await database.close();
