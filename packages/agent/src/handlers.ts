@@ -6,11 +6,12 @@ import type { RegistrySettings } from './registry-settings.ts';
 import type { StateFolder } from './state-folder.ts';
 import { createBuildHandler } from './tasks/build.ts';
 import { createDeployHandler } from './tasks/deploy.ts';
+import { createLookHandler } from './tasks/look.ts';
 import { createRetireHandler } from './tasks/retire.ts';
 import { createSyncHandler } from './tasks/sync.ts';
 import type { Handlers } from './tasks/task.ts';
 import { createBuild } from './tools/buildx.ts';
-import { createClone } from './tools/git.ts';
+import { createGit } from './tools/git.ts';
 import { createIsInsecure } from './tools/insecure.ts';
 import { createPushAccess } from './tools/push-access.ts';
 
@@ -19,16 +20,17 @@ export const gitHome = (state: StateFolder): string => join(state.root, 'git');
 
 export function createHandlers(config: AgentOptions, parts: AgentParts, registry: RegistrySettings, state: StateFolder): Handlers {
   const { cli, docker, listContainers, images, locks, networks, secretFiles, data } = parts;
+  const git = createGit({
+    homeDir: gitHome(state),
+    inherit: config.inherit,
+    cloneTimeoutMs: config.CLONE_TIMEOUT,
+    stallTimeoutMs: config.GIT_STALL_TIMEOUT,
+    sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
+    keys: state.keys,
+  });
   return {
     build: createBuildHandler({
-      clone: createClone({
-        homeDir: gitHome(state),
-        inherit: config.inherit,
-        cloneTimeoutMs: config.CLONE_TIMEOUT,
-        stallTimeoutMs: config.GIT_STALL_TIMEOUT,
-        sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
-        keys: state.keys,
-      }),
+      clone: git.clone,
       build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), { frontends: config.BUILD_FRONTENDS ?? [] }),
       workspaces: state.workspaces,
       images,
@@ -62,5 +64,6 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
       repositoryOf: registry.repositoryOf,
     }),
     sync: createSyncHandler({ cache: data?.cache ?? null }),
+    look: createLookHandler({ look: git.look, workspaces: state.workspaces }),
   };
 }

@@ -240,13 +240,13 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
     case 'sync':
       return handlers.sync(task, context);
     case 'look':
-      return unknownKind(task);
+      return handlers.look(task, context);
     default:
       return unknownKind(task);
   }
 }
 
 /** A newer control plane may know more kinds of tasks than this agent. */
-function unknownKind(task: Pick<Task, 'kind'>): Promise<Product> {
-  return Promise.reject(new Error(`this agent does not know tasks of kind ${task.kind}; update the agent`));
+function unknownKind(task: never): Promise<Product> {
+  return Promise.reject(new Error(`this agent does not know tasks of kind ${(task as Task).kind}; update the agent`));
 }

@@ -32,3 +32,11 @@ export const LookResult = Type.Object({
 });
 export type LookResult = Static<typeof LookResult>;
 export const isLookResult = (value: unknown): value is LookResult => Value.Check(LookResult, value);
+
+const SKIP_MARKS = ['[skip ci]', '[ci skip]', '[no ci]', '[skip deploy]'];
+
+/** Returns the first skip mark in a commit message, in any capitalization. */
+export function skipMarkOf(message: string): string | null {
+  const text = message.toLowerCase();
+  return SKIP_MARKS.find((mark) => text.includes(mark)) ?? null;
+}

@@ -29,7 +29,7 @@ export type Product = {
 
 /** Rejects with TaskFailure (reported), Stopped (stopped.ts) or any other error (reported as task_failed). */
 export type Handler<K extends TaskKind> = (task: TaskOf<K>, context: TaskContext) => Promise<Product>;
-export type Handlers = { [K in Exclude<TaskKind, 'look'>]: Handler<K> };
+export type Handlers = { [K in TaskKind]: Handler<K> };
 
 /** The failure text on a node without a dataset cache. */
 export const NO_DATASETS =

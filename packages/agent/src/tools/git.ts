@@ -14,6 +14,7 @@ import { type Connection, createGitSession, explainRefusal, type GitSession } fr
 import { lastRedirect } from './git-trace.ts';
 import { createHostKeys, sshServer } from './host-keys.ts';
 import { lfsPointers } from './lfs.ts';
+import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
 import { fetchSubmodules, hasSubmodules } from './submodules.ts';
 
@@ -63,7 +64,9 @@ export const KNOWN_HOSTS = 'known_hosts';
 const MAX_REDIRECTS = 5;
 const HOST_KEY_REFUSED = /host key verification failed|remote host identification has changed/i;
 
-export function createClone(options: GitOptions): Clone {
+export const createClone = (options: GitOptions): Clone => createGit(options).clone;
+
+export function createGit(options: GitOptions): { clone: Clone; look: Look } {
   const stallSeconds = Math.max(1, Math.round(options.stallTimeoutMs / 1000));
   const { SSH_AUTH_SOCK, ...inherit } = options.inherit;
   const env: NodeJS.ProcessEnv = {
@@ -132,7 +135,7 @@ export function createClone(options: GitOptions): Clone {
     return result;
   }
 
-  return (spec, dir, cloneOptions) =>
+  const withSession = <T>(spec: Pick<CloneSpec, 'url' | 'access'>, work: (session: GitSession) => Promise<T>): Promise<T> =>
     options.keys.with((keysDir) => {
       const session = createGitSession({
         url: spec.url,
@@ -144,10 +147,31 @@ export function createClone(options: GitOptions): Clone {
         legacyKnownHosts,
         stallSeconds,
       });
-      return clone(spec, dir, cloneOptions, session);
+      return work(session);
     });
+  return {
+    clone: (spec, dir, cloneOptions) => withSession(spec, (session) => clone(spec, dir, cloneOptions, session)),
+    look: (spec, dir, signal) => withSession(spec, (session) => lookIn(spec, dir, signal, session)),
+  };
 
-  async function clone(spec: CloneSpec, dir: string, cloneOptions: CloneOptions, session: GitSession): Promise<Cloned> {
+  async function lookIn(given: LookSpec, dir: string, signal: AbortSignal, session: GitSession): Promise<Looked> {
+    const spec: CloneSpec = { ...given, commit: null, allowedHosts: undefined, submodules: false };
+    const silent: CloneOptions = { signal, onLine: () => undefined, logLine: () => undefined };
+    const { until, trace, must, transfer } = await transfersIn(dir, spec, silent, session);
+    try {
+      return await look(given, {
+        must,
+        code: async (args) => (await run(args, dir, until, silent)).code,
+        fetch: (args) => transfer(spec, dir, args),
+        readCommit: () => readCommit(must),
+      });
+    } finally {
+      await rm(trace, { force: true });
+    }
+  }
+
+  /** Makes the folder, and returns commands in it that share one time limit. */
+  async function transfersIn(dir: string, spec: CloneSpec, cloneOptions: CloneOptions, session: GitSession) {
     const until = Date.now() + options.cloneTimeoutMs;
     const trace = `${dir}.trace`;
     await mkdir(options.homeDir, { recursive: true, mode: 0o700 });
@@ -183,6 +207,11 @@ export function createClone(options: GitOptions): Clone {
       }
       throw tooManyRedirects(spec.url);
     };
+    return { until, trace, must, transfer };
+  }
+
+  async function clone(spec: CloneSpec, dir: string, cloneOptions: CloneOptions, session: GitSession): Promise<Cloned> {
+    const { until, trace, must, transfer } = await transfersIn(dir, spec, cloneOptions, session);
     const fetchCommit = async (of: CloneSpec & { commit: string }, into: string): Promise<string> => {
       await must(['init', '--quiet', '--template='], into);
       const fetch = (url: string): string[] => ['fetch', '--depth=1', '--no-tags', '--no-recurse-submodules', '--', url, of.commit];

@@ -1,5 +1,6 @@
 /** Git access for agents: what the claim of a build returns, and what its report tells about host keys. */
 import { GIT_ACCESS, type GitAccess, type SeenHostKey } from '@berth/wire/git';
+import type { LookPayload } from '@berth/wire/look';
 import type { BuildPayload } from '@berth/wire/task';
 import { hostName, PINNED, presented, type StoredKey, trustedKeys } from '../domain/git-hosts.ts';
 import { mayUse, remoteOf, usernameOf } from '../domain/git-token.ts';
@@ -12,10 +13,10 @@ export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
 export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
   return async (task) => {
-    if (task.kind !== 'build' || task.project_id === null) return null;
+    if ((task.kind !== 'build' && task.kind !== 'look') || task.project_id === null) return null;
     const node = await stores.nodes.standing(task.node_id);
     if (node?.capabilities?.includes(GIT_ACCESS) !== true) return null;
-    const { git_url } = task.payload as BuildPayload;
+    const { git_url } = task.payload as BuildPayload | LookPayload;
     const id = task.project_id;
     const [stored, key, token] = await Promise.all([stores.gitHosts.all(), stores.deployKeys.get(id), stores.gitTokens.get(id)]);
     const access: GitAccess = { hosts: hostsOf(stored) };

@@ -1,0 +1,23 @@
+/** look: reads the tip of a branch from the git server, for the decision about a push. Nothing is built. */
+import { join } from 'node:path';
+import type { LookResult } from '@berth/wire/look';
+import type { Look } from '../tools/look.ts';
+import type { Workspaces } from '../workspace.ts';
+import { type Handler, nothingToDiscard } from './task.ts';
+
+export function createLookHandler({ look, workspaces }: { look: Look; workspaces: Workspaces }): Handler<'look'> {
+  return (task, { attempt, signal, git = null }) =>
+    workspaces.with(`${task.id}-${attempt}`, async (dir) => {
+      const { git_url, branch, watch_paths, bases } = task.payload;
+      const { sha, message, author, skipMark, changes } = await look(
+        { url: git_url, branch, watchPaths: watch_paths, bases, access: git },
+        join(dir, 'source'),
+        signal,
+      );
+      const result = { skip_mark: skipMark, changes } satisfies LookResult as Record<string, unknown>;
+      return {
+        report: { status: 'completed', result, commit: sha, commit_message: message, commit_author: author },
+        discard: nothingToDiscard,
+      };
+    });
+}
