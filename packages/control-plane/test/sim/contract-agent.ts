@@ -2,10 +2,10 @@
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
-import { type Agent, type AgentDeps, shaOf } from './agent.ts';
+import type { Agent, AgentDeps } from './agent.ts';
 import type { Life } from './world.ts';
 
-export function createContractAgent({ world, history, controlPlane, hostname, role, engine }: AgentDeps): Agent {
+export function createContractAgent({ world, history, controlPlane, hostname, role, engine, forge }: AgentDeps): Agent {
   const { random } = world;
   let life: Life = { name: hostname, alive: false };
 
@@ -53,8 +53,9 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
 
   async function perform(mine: Life, task: TaskRecord): Promise<TaskReport> {
     if (task.kind === 'build') {
-      const sha = shaOf(task.id);
-      return { status: 'completed', result: 'done', image_tag: `${(task as TaskRecord<'build'>).payload.image_repository}:${sha}` };
+      const { payload } = task as TaskRecord<'build'>;
+      const sha = payload.commit ?? forge.tip(payload.project_id);
+      return { status: 'completed', result: 'done', image_tag: `${payload.image_repository}:${sha}` };
     }
     const { payload } = task as TaskRecord<'deploy'>;
     const name = `svc-${payload.domain_prefix}`;

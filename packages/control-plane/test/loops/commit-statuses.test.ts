@@ -1,0 +1,230 @@
+/** The outbox of commit statuses: what deployments put into it, what the loop sends, and what happens when the forge does not answer. */
+import { silentLogger } from '@berth/kit/log';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
+import { commitStatuses } from '../../src/loops/commit-statuses.ts';
+import type { LoopDeps } from '../../src/loops/deps.ts';
+import { createWorld, type World } from '../api/deployed.ts';
+import { type Api, createApi, createProject, deploy, register, sha, tick } from '../api/harness.ts';
+
+const MINUTE = 60_000;
+const COMMIT = sha('c');
+
+let api: Api;
+let world: World;
+let project: string;
+/** What the forge received: state, description. */
+let received: { url: string; state: string; description: string; context: string; target_url: string; authorization: string }[];
+let answer: (request: ForgeRequest) => ForgeAnswer;
+beforeEach(async () => {
+  api = await createApi();
+  world = await createWorld(api);
+  // It can use the git token.
+  await register(api, { capabilities: ['git_access'] });
+  project = await createProject(api);
+  received = [];
+  answer = () => ({ status: 201, text: '', retryAfterMs: 0 });
+  await api.call('putHook', { params: { id: project }, body: { forge: 'gitea' } });
+});
+afterEach(() => api.close());
+
+const setToken = async (): Promise<void> => {
+  expect((await api.call('putGitToken', { params: { id: project }, body: { token: 'TOKEN' } })).status).toBe(200);
+};
+function loop(over: Partial<LoopDeps> = {}): Promise<void> {
+  const statuses = {
+    send: async (request: ForgeRequest) => {
+      const { url, headers, body } = request;
+      received.push({ ...(JSON.parse(body) as { state: string }), url: url.href, authorization: headers['authorization'] } as never);
+      return answer(request);
+    },
+    tokenOf: async () => ((await api.stores.gitTokens.get(project)) === null ? null : { username: null, token: 'TOKEN', apiUrl: null }),
+    publicUrl: 'https://berth.example.com/',
+  };
+  const { stores, uptime, changes } = api;
+  const now = (): number => Date.now();
+  return commitStatuses({ stores, uptime, changes, statuses, now, log: silentLogger(), ...over } as LoopDeps)(new AbortController().signal);
+}
+const sent = (): [string, string][] => received.map(({ state, description }) => [state, description]);
+const shown = async (id: string) => (await api.call('getDeployment', { params: { id } })).json['commit_status'];
+
+describe('a deployment', () => {
+  it('of a project with a token and a known forge is pending, then a success', async () => {
+    await setToken();
+    const id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    await loop();
+    expect(received).toEqual([
+      {
+        url: `https://git.example.com/api/v1/repos/shop/statuses/${COMMIT}`,
+        authorization: 'token TOKEN',
+        state: 'pending',
+        context: 'berth/shop',
+        description: 'deployment 1 is in progress',
+        target_url: `https://berth.example.com/deployments/${id}`,
+      },
+    ]);
+    await tick(api, id);
+    await world.built({ commit: COMMIT });
+    await world.started(id);
+    await loop();
+    expect(sent().at(-1)).toEqual(['success', 'deployment 1 is live']);
+    expect(await shown(id)).toMatchObject({ state: 'success', error: null, given_up: false });
+    await loop();
+    expect(received).toHaveLength(2);
+  });
+  it('whose commit is known only after the build is pending then', async () => {
+    await setToken();
+    const id = await deploy(api, project);
+    await tick(api, id);
+    await loop();
+    expect(sent()).toEqual([]);
+    await world.built({ commit: COMMIT });
+    await loop();
+    expect(sent()).toEqual([['pending', 'deployment 1 is in progress']]);
+  });
+  it('that was superseded, cancelled or failed is a failure with its own text', async () => {
+    await setToken();
+    const create = async (text: string): Promise<string> =>
+      (await api.call('createDeployment', { params: { id: project }, body: { commit: sha(text) } })).json['id'] as string;
+    await create('a');
+    const second = await create('b');
+    await loop();
+    expect(sent()).toContainEqual(['failure', 'deployment 1 was superseded: deployment 2 was requested']);
+    await api.call('cancelDeployment', { params: { id: second } });
+    await loop();
+    expect(sent().at(-1)).toEqual(['failure', 'deployment 2 was cancelled: cancelled on request']);
+    const third = await create('d');
+    await tick(api, third);
+    await world.work(world.builder, { status: 'failed', result: { error: { code: 'build_step_failed', message: 'password=hunter2' } } });
+    await loop();
+    expect(sent().at(-1)).toEqual(['failure', 'deployment 3 failed: A step of the Dockerfile failed']);
+  });
+  it('of a project without a token has no status', async () => {
+    const id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    expect(await shown(id)).toBeNull();
+    await loop();
+    expect(received).toEqual([]);
+  });
+  it('of a project whose forge is not known has no status', async () => {
+    await setToken();
+    await api.call('putHook', { params: { id: project }, body: { forge: 'generic' } });
+    const id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    await loop();
+    expect(received).toEqual([]);
+    expect(await shown(id)).toBeNull();
+  });
+  it('sends only the newest status of a commit', async () => {
+    await setToken();
+    const first = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+    await api.call('cancelDeployment', { params: { id: first } });
+    await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } });
+    await loop();
+    expect(sent()).toEqual([['pending', 'deployment 2 is in progress']]);
+    expect(await api.stores.commitStatuses.countWaiting()).toMatchObject({ count: 0 });
+  });
+});
+
+describe('a forge', () => {
+  let id: string;
+  beforeEach(async () => {
+    await setToken();
+    id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;
+  });
+  it('that is down for less than an hour gets the status afterwards; the deployment does not wait', async () => {
+    answer = () => ({ status: 0, text: 'connect ECONNREFUSED', retryAfterMs: 0 });
+    for (let minute = 0; minute < 30; minute += 5) {
+      await loop();
+      api.pass(5 * MINUTE);
+    }
+    expect(received.length).toBeGreaterThan(3);
+    expect(await shown(id)).toMatchObject({
+      state: 'pending',
+      sent_at: null,
+      error: 'git.example.com: connect ECONNREFUSED',
+      given_up: false,
+    });
+    answer = () => ({ status: 201, text: '', retryAfterMs: 0 });
+    api.pass(10 * MINUTE);
+    await loop();
+    expect(await shown(id)).toMatchObject({ state: 'pending', error: null });
+  });
+  it('that is down for an hour is given up, and the deployment says so', async () => {
+    answer = () => ({ status: 503, text: 'maintenance\u0007', retryAfterMs: 0 });
+    for (let minute = 0; minute < 70; minute++) {
+      await loop();
+      api.pass(MINUTE);
+    }
+    const tries = received.length;
+    expect(tries).toBeGreaterThan(5);
+    // The token of the test has expired by now.
+    expect(await api.stores.commitStatuses.ofDeployment(id)).toMatchObject({
+      state: 'pending',
+      error: 'git.example.com answered 503: maintenance',
+      done_at: expect.any(Number),
+    });
+    await loop();
+    expect(received).toHaveLength(tries);
+    const story = (await api.stores.deployments.events([id])).get(id) ?? [];
+    expect(story.at(-1)).toMatchObject({
+      kind: 'status_not_sent',
+      message: 'commit status pending not sent: git.example.com answered 503: maintenance',
+    });
+    expect((await api.stores.deployments.get(id)).status).toBe('pending');
+  });
+  it('that refuses the token is given up after three tries', async () => {
+    answer = () => ({ status: 401, text: '', retryAfterMs: 0 });
+    for (let minute = 0; minute < 10; minute++) {
+      await loop();
+      api.pass(MINUTE);
+    }
+    expect(received).toHaveLength(3);
+    expect(await shown(id)).toMatchObject({ given_up: true, error: 'git.example.com answered 401' });
+  });
+  it('that asks for patience gets it', async () => {
+    answer = () => ({ status: 429, text: '', retryAfterMs: 5 * MINUTE });
+    await loop();
+    api.pass(2 * MINUTE);
+    await loop();
+    expect(received).toHaveLength(1);
+    api.pass(4 * MINUTE);
+    await loop();
+    expect(received).toHaveLength(2);
+  });
+  it('gets each status once from two control planes, and again if one dies while it sends', async () => {
+    await Promise.all([loop(), loop()]);
+    expect(received).toHaveLength(1);
+    await api.call('cancelDeployment', { params: { id } });
+    const at = (await api.uptime.now()).at;
+    // A control plane claims the status and dies.
+    expect(await api.stores.commitStatuses.claim({ uptime: at, until: at + 30_000 }, 10)).toHaveLength(1);
+    await loop();
+    expect(received).toHaveLength(1);
+    api.pass(31_000);
+    await loop();
+    expect(sent().at(-1)?.[0]).toBe('failure');
+  });
+  it('gets a newer status of a commit only after the one that is being sent', async () => {
+    const at = (await api.uptime.now()).at;
+    const [pending] = await api.stores.commitStatuses.claim({ uptime: at, until: at + 30_000 }, 10);
+    await api.call('cancelDeployment', { params: { id } });
+    await loop();
+    expect(received).toEqual([]);
+    await api.stores.commitStatuses.sent(pending?.seq ?? 0, Date.now());
+    await loop();
+    expect(sent().map(([state]) => state)).toEqual(['failure']);
+  });
+});
+
+it('old statuses are removed, and at most 500 of a project wait', async () => {
+  await setToken();
+  for (let n = 0; n < 505; n++) {
+    const body = { commit: n.toString(16).padStart(40, '0') };
+    expect((await api.call('createDeployment', { params: { id: project }, body })).status).toBe(201);
+  }
+  expect((await api.stores.commitStatuses.countWaiting()).count).toBe(500);
+  for (let n = 0; n < 30; n++) await loop();
+  expect((await api.stores.commitStatuses.countWaiting()).count).toBe(0);
+  expect(await api.stores.commitStatuses.sweep(Date.now() + 29 * 86_400_000)).toBe(0);
+  expect(await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000)).toBeGreaterThan(200);
+  expect(await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000)).toBe(0);
+}, 120_000);
