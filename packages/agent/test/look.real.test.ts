@@ -15,7 +15,7 @@ let first: string;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'berth-look-'));
   git = await startGitServer({ root: join(dir, 'git') });
-  const files = { 'src/a.ts': '1', 'src/deep/b.ts': '1', 'docs/c.md': '1', 'package.json': '1', 'web/package.json': '1' };
+  const files = { 'src/a.ts': '1', 'src/deep/b.ts': '1', 'notes/c.md': '1', 'package.json': '1', 'web/package.json': '1' };
   ({ url, sha: first } = await git.createRepo('app', files));
 });
 afterEach(() => git.behave('serve'));
@@ -56,10 +56,10 @@ it('finds a skip mark anywhere in the message, in any capitalization', async () 
 it('compares watched paths with an earlier commit', async () => {
   const before = await git.commit('app', { 'src/a.ts': '5' }, 'before');
   expect(await changed(before, 'src')).toBe(false);
-  await git.commit('app', { 'docs/c.md': '2', 'web/package.json': '2' }, 'docs and web');
+  await git.commit('app', { 'notes/c.md': '2', 'web/package.json': '2' }, 'notes and web');
   expect(await changed(before, 'src', 'Dockerfile')).toBe(false);
-  expect(await changed(before, 'docs')).toBe(true);
-  expect(await changed(before, 'docs/')).toBe(true);
+  expect(await changed(before, 'notes')).toBe(true);
+  expect(await changed(before, 'notes/')).toBe(true);
   expect(await changed(before, '*.md')).toBe(false);
   expect(await changed(before, '**/*.md')).toBe(true);
   expect(await changed(before, 'package.json')).toBe(false);

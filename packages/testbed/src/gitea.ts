@@ -1,4 +1,4 @@
-/** The real Gitea on loopback: private repositories, deploy keys, webhooks, commit statuses (docs/testbed.md "Gitea"). */
+/** The real Gitea on loopback: private repositories, deploy keys, webhooks, commit statuses. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

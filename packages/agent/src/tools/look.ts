@@ -16,7 +16,7 @@ export type Looked = { sha: string; message: string; author: string; skipMark: s
 /** Works in `dir`, which must not exist. Throws TaskFailure git_…, disk_full. */
 export type Look = (spec: LookSpec, dir: string, signal: AbortSignal) => Promise<Looked>;
 
-/** What git.ts offers: a local command, its exit code, and a fetch from the server with the access of the project. */
+/** Commands of git.ts: a local command, its exit code, and a fetch from the server with the access of the project. */
 export type LookGit = {
   must(args: readonly string[]): Promise<string>;
   code(args: readonly string[]): Promise<number | null>;

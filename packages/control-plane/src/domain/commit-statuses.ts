@@ -25,8 +25,6 @@ export type StatusRecord = {
   error: string | null;
 };
 
-export type NewStatus = Pick<StatusRecord, 'deployment_id' | 'state' | 'commit' | 'description'>;
-
 export type StatusStore = {
   /**
    * Claims statuses that are due, the oldest first. Of several statuses of one commit only the newest is sent, and only when no other

@@ -98,5 +98,5 @@ const publicLookup: LookupFunction = (hostname, options, callback) => {
 
 function reasonOf(error: Error): string {
   if (error.name === 'AbortError' || error.name === 'TimeoutError') return `no answer within ${TIMEOUT_MS / 1000} s`;
-  return error.message === '' ? String((error as NodeJS.ErrnoException).code ?? error.name) : error.message;
+  return error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message;
 }

@@ -1,5 +1,4 @@
 /** Sends commit statuses to forges. Several control planes may run it: each status is claimed. A status never changes a deployment. */
-import { failPoint } from '@berth/kit/fail-point';
 import { type StatusRecord, statusPause } from '../domain/commit-statuses.ts';
 import { isSetAlready, statusRequest, statusTarget } from '../domain/forge-api.ts';
 import type { LoopDeps } from './deps.ts';
@@ -40,7 +39,6 @@ export const commitStatuses =
       const targetUrl = `${publicUrl.replace(/\/$/, '')}/deployments/${deployment_id}`;
       const message = { state, commit, context: `berth/${project.name}`, description, targetUrl };
       const answer = await send(statusRequest(target, message, token), signal);
-      await failPoint('status.sent');
       if (signal.aborted) return;
       if ((answer.status >= 200 && answer.status < 300) || isSetAlready(target.forge, answer.status, answer.text)) {
         await stores.commitStatuses.sent(seq, now());

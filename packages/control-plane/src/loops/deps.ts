@@ -23,7 +23,7 @@ export type DatasetSettings = {
   historyKeep: number;
 };
 
-/** What the outbox of commit statuses needs beside the stores. */
+/** Needs of the outbox of commit statuses beside the stores. */
 export type StatusSettings = {
   send(request: ForgeRequest, signal: AbortSignal): Promise<ForgeAnswer>;
   /** Returns the git token of a project, or null. */

@@ -133,7 +133,7 @@ export const createStatusStore = (db: Database): StatusStore => ({
 export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
   const ids = [
     ...(plan.createDeployment === null ? [] : [plan.createDeployment.id]),
-    ...plan.deployments.filter(({ set, from }) => set.status !== undefined && set.status !== from).map(({ id }) => id),
+    ...plan.changeDeployments.filter(({ set, from }) => set.status !== undefined && set.status !== from).map(({ id }) => id),
   ];
   if (ids.length === 0) return;
   const token = await tx.selectFrom('git_tokens').select('project_id').where('project_id', '=', plan.project.id).executeTakeFirst();
@@ -146,7 +146,7 @@ export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
     .execute();
   for (const { id, generation, status, error_code, ...d } of deployments) {
     const commit = d.commit ?? d.requested_commit;
-    const why = plan.events.findLast((event) => event.deployment_id === id)?.message ?? null;
+    const why = plan.storyLines.findLast((line) => line.deployment_id === id)?.message ?? null;
     const code: FailureCode | null = error_code !== null && isFailureCode(error_code) ? error_code : null;
     const status_ = statusOf({ generation, status, code, why });
     if (commit === null || status_ === null) continue;

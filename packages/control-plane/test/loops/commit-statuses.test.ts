@@ -13,7 +13,7 @@ const COMMIT = sha('c');
 let api: Api;
 let world: World;
 let project: string;
-/** What the forge received: state, description. */
+/** Requests that the forge received. */
 let received: { url: string; state: string; description: string; context: string; target_url: string; authorization: string }[];
 let answer: (request: ForgeRequest) => ForgeAnswer;
 beforeEach(async () => {

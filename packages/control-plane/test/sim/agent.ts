@@ -53,8 +53,6 @@ type Run = { task: TaskRecord; attempt: number; stop: Stop | null };
 type Product = { report: TaskReport; discard: () => void };
 const failed = (code: string): Product => ({ report: { status: 'failed', result: { error: { code, message: code } } }, discard() {} });
 const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
-/** Returns a different text for each input, as long as a commit id. */
-export const shaOf = (text: string): string => Buffer.from(text).toString('hex').padEnd(40, '0').slice(-40);
 
 export function createAgent(deps: AgentDeps): Agent {
   const { world, history, controlPlane, engine } = deps;

@@ -1,8 +1,10 @@
 /** The git server and its hooks: people push, the forge reports each push, and repeats a report until it is accepted. */
 import { DomainError } from '../../src/domain/errors.ts';
 import type { ControlPlane } from './front.ts';
-import { shaOf } from './agent.ts';
 import type { Life, World } from './world.ts';
+
+/** Returns a different text for each input, as long as a commit id. */
+const shaOf = (text: string): string => Buffer.from(text).toString('hex').padEnd(40, '0').slice(-40);
 
 export type Forge = {
   /** Pushes a commit to the branch of the project. */
