@@ -3,6 +3,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
+import { run } from '@berth/testbed/process';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { createPrivateFolder } from '../src/private-folder.ts';
 import { createGit } from '../src/tools/git.ts';
@@ -17,6 +18,8 @@ beforeAll(async () => {
   git = await startGitServer({ root: join(dir, 'git') });
   const files = { 'src/a.ts': '1', 'src/deep/b.ts': '1', 'notes/c.md': '1', 'package.json': '1', 'web/package.json': '1' };
   ({ url, sha: first } = await git.createRepo('app', files));
+  // Like the forges: the server leaves out what the look does not need.
+  await run(['git', '--git-dir', join(dir, 'git', 'app.git'), 'config', 'uploadpack.allowFilter', 'true']);
 });
 afterEach(() => git.behave('serve'));
 afterAll(async () => {

@@ -163,7 +163,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
         must,
         code: async (args) => (await run(args, dir, until, silent)).code,
         fetch: (args) => transfer(spec, dir, args),
-        readCommit: () => readCommit(must),
+        shown: shownCommit,
       });
     } finally {
       await rm(trace, { force: true });
@@ -272,7 +272,10 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
 
 /** Reads the author and the message of the commit. */
 async function readCommit(git: (args: readonly string[]) => Promise<string>): Promise<Pick<Cloned, 'message' | 'author'>> {
-  const text = await git(['show', '--no-patch', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', 'HEAD']);
+  return shownCommit(await git(['show', '--no-patch', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', 'HEAD']));
+}
+/** Shortens a text of the author in the first line and the message after it. */
+function shownCommit(text: string): Pick<Cloned, 'message' | 'author'> {
   const [author = '', ...message] = text.split('\n');
   return { author: displayText(author, MAX_COMMIT_AUTHOR), message: displayText(message.join('\n'), MAX_COMMIT_MESSAGE) };
 }

@@ -21,7 +21,8 @@ export type LookGit = {
   must(args: readonly string[]): Promise<string>;
   code(args: readonly string[]): Promise<number | null>;
   fetch(args: (url: string) => readonly string[]): Promise<unknown>;
-  readCommit(): Promise<{ message: string; author: string }>;
+  /** Shortens a text of the author in the first line and the message after it. */
+  shown(text: string): { message: string; author: string };
 };
 
 const TIP = 'refs/berth/tip';
@@ -43,15 +44,14 @@ export async function look({ branch, watchPaths, bases }: LookSpec, git: LookGit
   await git.must(['init', '--quiet', '--template=']);
   await git.fetch(fetch(`+refs/heads/${branch}:${TIP}`));
   const sha = (await git.must(['rev-parse', '--verify', `${TIP}^{commit}`])).trim();
-  // `readCommit` reads HEAD. The work tree stays empty.
-  await git.must(['update-ref', '--no-deref', 'HEAD', sha]);
-  const whole = await git.must(['log', '-1', '--no-show-signature', '--encoding=UTF-8', '--format=%B', sha]);
+  // Unlike `git show`, this needs no tree: git would fetch a missing one without the access of the project.
+  const commit = await git.must(['log', '-1', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', sha]);
   const changes: LookResult['changes'] = [];
   for (const base of watchPaths.length === 0 ? [] : bases) {
     const isHere = base === sha || (await fetched(() => git.fetch(fetch(base))));
     changes.push({ base, changed: isHere ? await differ(git, base, sha, watchPaths) : null });
   }
-  return { sha, ...(await git.readCommit()), skipMark: skipMarkOf(whole), changes };
+  return { sha, ...git.shown(commit), skipMark: skipMarkOf(commit.slice(commit.indexOf('\n') + 1)), changes };
 }
 
 /** False if the server does not serve this commit. Other failures may pass, so the whole look fails. */
