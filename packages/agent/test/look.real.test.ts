@@ -49,6 +49,19 @@ it('reads the tip with its message and author, and no files', async () => {
   expect(await readdir(join(dir, `look-${count}`))).toEqual(['.git']);
 });
 
+it('talks to the server only to fetch: git must not fetch a missing object later, without the access of the project', async () => {
+  await git.commit('app', { 'src/a.ts': 'another' }, 'another');
+  const requestsOf = async (over: Partial<LookSpec>): Promise<number> => {
+    const before = git.requests();
+    await look(over);
+    return git.requests() - before;
+  };
+  // The list of references, the wanted ones, and the objects.
+  const fetch = 3;
+  expect(await requestsOf({})).toBe(fetch);
+  expect(await requestsOf({ watchPaths: ['src', '**/*.json'], bases: [first] })).toBe(2 * fetch);
+});
+
 it('finds a skip mark anywhere in the message, in any capitalization', async () => {
   await git.commit('app', { 'src/a.ts': '3' }, `A long message\n\n${'x'.repeat(5_000)}\n[Skip CI]`);
   expect((await look()).skipMark).toBe('[skip ci]');

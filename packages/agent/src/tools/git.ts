@@ -272,7 +272,9 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
 
 /** Reads the author and the message of the commit. */
 async function readCommit(git: (args: readonly string[]) => Promise<string>): Promise<Pick<Cloned, 'message' | 'author'>> {
-  return shownCommit(await git(['show', '--no-patch', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', 'HEAD']));
+  return shownCommit(
+    await git(['show', '--no-patch', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', 'HEAD']),
+  );
 }
 /** Shortens a text of the author in the first line and the message after it. */
 function shownCommit(text: string): Pick<Cloned, 'message' | 'author'> {

@@ -8,7 +8,7 @@ import { placeText, stepsOf } from '../deploy/steps.ts';
 import { allPages } from '../project/pages.ts';
 import { usage } from '../problem.ts';
 import { safe } from '../output/text.ts';
-import type { Deployment } from '@berth/wire/deployment';
+import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import { isSettled } from '@berth/wire/vocabulary';
 
 type Input = Record<string, { doc: string; required?: true }>;
@@ -228,7 +228,7 @@ function needed(name: string, given: string | undefined): string {
   return given;
 }
 
-const brief = (d: Omit<Deployment, 'events' | 'placement'>): object => ({
+const brief = (d: DeploymentItem): object => ({
   deployment: d.id,
   generation: d.generation,
   status: d.status,
