@@ -181,6 +181,8 @@ describe('outside the table', () => {
     ['GET', '/api/auth/login', 'POST'],
     ['GET', '/api/agent/tasks/x/complete', 'POST'],
     ['OPTIONS', '/healthz', 'GET, HEAD'],
+    ['OPTIONS', '/api/nodes/join-tokens', 'GET, HEAD, POST'],
+    ['DELETE', '/api/nodes/admissions', 'GET, HEAD, POST'],
   ] as const)('%s %s gets 405 with Allow', async (method, url, allow) => {
     const reply = await api.server.inject({ method, url });
     expect([reply.statusCode, reply.headers['allow'], reply.json<{ code: string }>().code]).toEqual([405, allow, 'method_not_allowed']);

@@ -23,7 +23,7 @@ export function installErrors(server: Server): void {
   server.setNotFoundHandler((request, reply) => notFound(request, reply));
   // Answer before the body is read, so that the body of an unknown path is neither received nor parsed.
   server.addHook('onRequest', (request, reply, done) => {
-    if (request.is404) notFound(request, reply);
+    if (request.is404 || isTakenForName(request)) notFound(request, reply);
     else done(hostProblem(request));
   });
 }
@@ -121,10 +121,20 @@ const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
 
 const PATHS = Object.values(ROUTES).map((r) => ({
   method: r.method,
+  path: r.path,
+  isFixed: !r.path.includes(':'),
   pattern: new RegExp(`^${r.path.replaceAll('.', '\\.').replace(/:[a-z_]+/g, '[^/]+')}$`),
 }));
+const FIXED_PATHS = new Set<string>(PATHS.flatMap((p) => (p.isFixed ? [p.path] : [])));
+
+/** DELETE /api/nodes/admissions must not delete a node named `admissions`: a fixed path is never a name. */
+const isTakenForName = (request: FastifyRequest): boolean =>
+  FIXED_PATHS.has(pathOf(request.url)) && request.routeOptions.url?.includes('/:') === true;
+
 function allowedMethods(url: string): string[] {
-  const methods = new Set<string>(PATHS.filter((p) => p.pattern.test(pathOf(url))).map((p) => p.method));
+  const path = pathOf(url);
+  const rows = FIXED_PATHS.has(path) ? PATHS.filter((p) => p.path === path) : PATHS.filter((p) => p.pattern.test(path));
+  const methods = new Set<string>(rows.map((p) => p.method));
   if (methods.has('GET')) methods.add('HEAD');
   return [...methods].sort();
 }
