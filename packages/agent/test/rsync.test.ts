@@ -75,6 +75,6 @@ it('the failure names the error of the share, not its consequences', () => {
     ].join('\n'),
   );
   expect(() => readExit(result, 1_000)).toThrow(
-    expect.objectContaining({ message: expect.stringMatching(/could not be read: .*"\/mnt\/set\/b".*107\)$/) }) as Error,
+    expect.objectContaining({ message: expect.stringMatching(/shared storage: .*"\/mnt\/set\/b".*107\)$/) }) as Error,
   );
 });

@@ -198,12 +198,12 @@ tls: {}
     const watching = watchConfigurationFile(at, (configuration) => seen.push(configuration.routers.size), log);
     onTestFinished(() => watching.stop());
     writeFileSync(at, 'http: [');
-    await vi.waitFor(() => expect(lines.join('')).toContain('configuration file is invalid'), 4_000);
+    await vi.waitFor(() => expect(lines.join('')).toContain('configuration file is invalid'), 20_000);
     expect(seen).toEqual([]);
     writeFileSync(
       at,
       'http: { routers: { a: { rule: "Host(`a`)", service: noop@internal }, b: { rule: "Host(`b`)", service: noop@internal } } }',
     );
-    await vi.waitFor(() => expect(seen).toEqual([2]), 4_000);
-  });
+    await vi.waitFor(() => expect(seen).toEqual([2]), 20_000);
+  }, 60_000);
 });

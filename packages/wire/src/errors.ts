@@ -97,7 +97,7 @@ export const FAILURES = {
   engine_unavailable: 'The container engine does not respond',
   // data
   dataset_not_ready: 'A dataset of the project has no version yet',
-  dataset_unreachable: 'A dataset could not be copied: its shared storage could not be read, or files of it are missing there',
+  dataset_unreachable: 'A dataset is not available on its shared storage',
   dataset_moving: 'The files of a dataset kept changing during the copy',
   dataset_copy_failed: 'A dataset could not be copied',
   mount_conflict: 'Two datasets have the same mount path, or one mount path is inside the other',
