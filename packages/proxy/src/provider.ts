@@ -2,7 +2,7 @@
  * Sources of configurations, like Traefik's providers. A provider passes on only complete configurations. After an error or an
  * invalid configuration, the last valid one stays in use.
  */
-import { readFileSync, unwatchFile, watchFile } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
@@ -22,6 +22,8 @@ const MIN_PAUSE_MS = 25;
 /** Pause between two requests to a server that does not hold them. */
 const POLL_MS = 1_000;
 const RETRY = { min: 100, max: 2_000 };
+/** Pause between two looks at the configuration file. */
+const FILE_INTERVAL_MS = 500;
 
 /**
  * Long-polls `url`. The server answers the first request on a connection immediately. It holds later ones while the bytes equal its
@@ -115,11 +117,25 @@ export function watchConfigurationFile(path: string, use: Use, log: Logger): Run
     }
   };
   // Poll instead of using inotify, because editors and mounted volumes replace files in ways that lose a watch.
-  watchFile(path, { interval: 500, persistent: false }, onChange);
+  // fs.watchFile would miss a change before its first look at the file.
+  let known = stampOf(path);
+  const timer = setInterval(() => {
+    const stamp = stampOf(path);
+    if (stamp === known) return;
+    known = stamp;
+    onChange();
+  }, FILE_INTERVAL_MS);
+  timer.unref();
   return {
     stop() {
-      unwatchFile(path, onChange);
+      clearInterval(timer);
       return Promise.resolve();
     },
   };
+}
+
+/** Changes when the file is written or replaced. */
+function stampOf(path: string): string {
+  const { ino, mtimeNs, size } = statSync(path, { bigint: true, throwIfNoEntry: false }) ?? { ino: 0n, mtimeNs: 0n, size: 0n };
+  return `${ino} ${mtimeNs} ${size}`;
 }
