@@ -36,8 +36,10 @@ export function createFaults(deps: {
   drain: (deployment: string) => () => void;
   /** Proxies that a fault may hit. */
   proxies: readonly Proxy[];
+  /** Weight of the fault that moves a stop-first project before its node's next list. */
+  unseenMoves: number;
 }): Faults {
-  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, proxies } = deps;
+  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, proxies, unseenMoves } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
@@ -87,7 +89,7 @@ export function createFaults(deps: {
     },
     { weight: 2, strike: () => void (movesBack = true) },
     // Does nothing where a machine must be heard in time.
-    { weight: isDoubled ? 0 : 3, strike: () => void (movesUnseen = true) },
+    { weight: isDoubled ? 0 : unseenMoves, strike: () => void (movesUnseen = true) },
     {
       // Its agent answers, and every task of it fails at once.
       weight: isDoubled ? 0 : 1,
@@ -223,7 +225,7 @@ export function createFaults(deps: {
         movesUnseen = false;
         unseen = event.deployment;
         // Its last list seems newer than the end of the task that has just started this container.
-        const back = -random.int(5_000, 20_000);
+        const back = -random.int(20_000, 45_000);
         for (const one of controlPlanes) one.jump(back);
         agent.holdReports(random.int(8_000, 15_000));
       }

@@ -29,6 +29,8 @@ export type RunOptions = {
   chaosMs?: number;
   /** Creates the database, which also sets the number of control planes. */
   database?: (now: () => number, random: Random) => Promise<SimDatabase>;
+  /** Weight of the fault that moves a stop-first project before its node's next list; the others have 1 to 6. */
+  unseenMoves?: number;
   trace?: (event: HistoryEvent) => void;
 };
 export type RunResult = {
@@ -51,7 +53,14 @@ const IDLE_CHECKS = 2 + Math.ceil((LIMITS.offlineMs + 10_000) / 9_000);
 /** Time after the last fault: every deadline that may have to pass, one after the other, and a margin. */
 const REST_MS = 3 * LIMITS.queueMs + 2 * LIMITS.buildMs + 2 * LIMITS.deployMs + LIMITS.retireMs;
 
-export async function run({ seed, plant = 'none', chaosMs = 25_000, database: make = inMemory, trace }: RunOptions): Promise<RunResult> {
+export async function run({
+  seed,
+  plant = 'none',
+  chaosMs = 25_000,
+  database: make = inMemory,
+  unseenMoves = 3,
+  trace,
+}: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
   const world = createWorld(random, START);
   const events: HistoryEvent[] = [];
@@ -153,6 +162,7 @@ export async function run({ seed, plant = 'none', chaosMs = 25_000, database: ma
       mayTakeOver: doubling === 'late',
       drain: people.drain,
       proxies: settling ? [] : proxies,
+      unseenMoves,
     });
     // It also hears what it missed: which projects are stop-first.
     for (const event of events) begun.heard(event);
