@@ -5,7 +5,8 @@
 import { execFile, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { repositoryRoot } from '@berth/testbed/config';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
@@ -13,6 +14,7 @@ import { hermeticGit } from '@berth/testbed/git-repo';
 import { type Account, type IdentityProvider, startIdentityProvider } from '@berth/testbed/identity-provider';
 import { PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
+import { readYaml } from '@berth/testbed/yaml';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pageApp, startWorld, whyNot, type World } from './world.ts';
 
@@ -81,6 +83,19 @@ describe.skipIf(reason !== undefined)(`the command line${reason === undefined ? 
       child.on('error', reject);
       child.on('close', (code) => resolve({ code, out, err }));
       child.stdin.end(given.stdin ?? '');
+    });
+  }
+  /** Runs the lines as the runner of a forge does: from a file, ending with the first error. */
+  async function runScript(script: string, variables: Record<string, string>): Promise<Result> {
+    const path = join(world.dir, 'runner', 'script');
+    await writeFile(path, script);
+    return new Promise((resolve, reject) => {
+      const child = spawn('bash', ['-e', '-o', 'pipefail', path], { cwd: folder, env: variables });
+      let [out, err] = ['', ''];
+      child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
+      child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text));
+      child.on('error', reject);
+      child.on('close', (code) => resolve({ code, out, err }));
     });
   }
   const gitIn = async (...args: string[]): Promise<void> => void (await promisify(execFile)('git', args, { cwd: folder, env: env() }));
@@ -157,6 +172,49 @@ describe.skipIf(reason !== undefined)(`the command line${reason === undefined ? 
     expect(stdout.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.lastIndexOf('\u001b[?25l'));
     expect(stdout.trimEnd().replaceAll('\u001b[?25h', '').trimEnd().endsWith(world.berth.address('shop'))).toBe(true);
   });
+
+  /** The lines that the file runs: `run` of GitHub and Gitea, `script` of GitLab. */
+  async function scriptOf(file: string): Promise<string> {
+    const content = (await readYaml(join(repositoryRoot, 'examples/ci', file))) as {
+      deploy?: { script: string[] };
+      jobs?: { deploy: { steps: { run?: string }[] } };
+    };
+    return content.deploy?.script.join('\n') ?? content.jobs?.deploy.steps.flatMap((step) => step.run ?? []).join('\n') ?? '';
+  }
+
+  it.each(['github/.github/workflows/deploy.yml', 'gitea/.gitea/workflows/deploy.yml', 'gitlab/.gitlab-ci.yml'])(
+    'in CI: examples/ci/%s deploys the commit of the pipeline',
+    async (file) => {
+      const { bundleIsCurrent, provideBundle } = (await import(pathToFileURL(join(repositoryRoot, 'scripts/lib/bundle.mjs')).href)) as {
+        bundleIsCurrent: () => boolean;
+        provideBundle: () => Promise<unknown>;
+      };
+      if (!bundleIsCurrent()) expect(await provideBundle()).toBeUndefined();
+      const runner = join(world.dir, 'runner');
+      await mkdir(runner, { recursive: true });
+      const archive = join(runner, 'berth-cli.tar.gz');
+      await promisify(execFile)('tar', ['-czf', archive, '--exclude=cache', '-C', join(repositoryRoot, '.tools'), 'cli']);
+      await push({ 'www/index.html': `version ${file}\n` }, `for ${file}`);
+      const sha = (await promisify(execFile)('git', ['rev-parse', 'HEAD'], { cwd: folder, env: env() })).stdout.trim();
+      const token = (await berth(['token', 'create', file])).out.trim();
+      const script = (await scriptOf(file)).replaceAll(' /tmp', ` ${runner}`);
+      const result = await runScript(script, {
+        PATH: `${dirname(process.execPath)}:${process.env['PATH']}`,
+        HOME: runner,
+        RUNNER_TEMP: runner,
+        BERTH_URL: world.berth.publicUrl,
+        BERTH_PROJECT: 'shop',
+        BERTH_CLI_URL: `file://${archive}`,
+        BERTH_TOKEN: token,
+        GITHUB_SHA: sha,
+        GITHUB_RUN_ID: '7',
+        CI_COMMIT_SHA: sha,
+        CI_PIPELINE_ID: '7',
+      });
+      expect(result, result.err).toMatchObject({ code: 0, out: `${world.berth.address('shop')}\n` });
+      expect((await world.berth.get('shop')).body).toBe(`version ${file}\n`);
+    },
+  );
 
   const tokenFile = async (): Promise<string> => {
     const tokens = join(home, '.local/state/berth/tokens');

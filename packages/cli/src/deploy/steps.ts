@@ -146,16 +146,19 @@ function copyText(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
 
 const DRAINED = ['retire_done', 'retire_failed', 'retire_lost'];
 
+/** The node of the old version reports its end: with the new version on the same node, or with `old` on another node. */
 function drainStep(d: Deployment, old: Deployment | null): Step {
   const startedAt = Date.parse(d.finished_at ?? d.created_at);
-  const ends = [d, ...(old === null ? [] : [old])].map((one) =>
-    one.events.findLast((event) => DRAINED.includes(event.kind) && Date.parse(event.at) >= startedAt),
-  );
-  if (ends.some((event) => event === undefined))
+  const end = (old ?? d).events.findLast((event) => DRAINED.includes(event.kind) && Date.parse(event.at) >= startedAt);
+  if (end === undefined)
     return { name: 'drain', state: 'running', detail: 'the old version finishes its requests', live: '', startedAt, endedAt: null };
-  const failed = ends.find((event) => event?.kind !== 'retire_done');
-  const endedAt = Math.max(...ends.map((event) => Date.parse(event?.at ?? '')));
-  return failed === undefined
-    ? { name: 'drain', state: 'done', detail: 'the old version is gone', live: '', startedAt, endedAt }
-    : { name: 'drain', state: 'failed', detail: failed.message, live: '', startedAt, endedAt };
+  const isGone = end.kind === 'retire_done';
+  return {
+    name: 'drain',
+    state: isGone ? 'done' : 'failed',
+    detail: isGone ? 'the old version is gone' : end.message,
+    live: '',
+    startedAt,
+    endedAt: Date.parse(end.at),
+  };
 }
