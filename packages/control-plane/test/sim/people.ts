@@ -177,9 +177,9 @@ export function createPeople(
     async readAll() {
       const sent = world.now();
       const seen = await ask(async ({ stores }) => {
-        // Includes deployments of requests whose answer was lost.
+        // Includes deployments of requests whose answer was lost, and those of pushes.
         const listed = await Promise.all(
-          [...everKnown].map((id) => stores.deployments.list({ project_id: id }, { limit: 20, cursor: null })),
+          [...everKnown].map((id) => stores.deployments.list({ project_id: id }, { limit: 200, cursor: null })),
         );
         for (const d of listed.flatMap((page) => page.items)) deployments.set(d.id, d.project_id);
         return stores.deployments.getMany([...deployments.keys()]);
