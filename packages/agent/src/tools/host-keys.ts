@@ -137,7 +137,7 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
 
 function hostFailure({ name }: SshServer, presented: SeenHostKey[], trusted: readonly string[]): TaskFailure {
   const shown = presented.map((key) => `${key.key_type} ${key.fingerprint}`).join(', ');
-  const trust = `an admin trusts it with PUT /api/git-hosts/${encodeURIComponent(name)} and the fingerprint`;
+  const trust = `an admin trusts it: berth git-host trust ${name} SHA256:… (PUT /api/git-hosts/${encodeURIComponent(name)})`;
   if (trusted.length === 0)
     return new TaskFailure(
       'git_host_unknown',
