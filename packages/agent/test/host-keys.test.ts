@@ -7,7 +7,7 @@ import { silentLogger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { importKnownHosts } from '../src/import-known-hosts.ts';
-import { knownHosts, sshServer } from '../src/tools/host-keys.ts';
+import { knownHosts, resolvedServer, sshServer } from '../src/tools/host-keys.ts';
 
 /** The key that GitHub publishes, and its published fingerprint. */
 const KEY = 'AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl';
@@ -29,6 +29,14 @@ it.each([
   ['git@-x:a', undefined],
 ])('the ssh server of %s is %s', (url, name) => {
   expect(sshServer(url)?.name).toBe(name);
+});
+
+it.each([
+  ['hostname git.internal\nport 2222\n', { hostname: 'git.internal', port: 2222, name: 'git.internal:2222' }],
+  ['hostname git.internal\nport 22\nhostkeyalias Corp\n', { hostname: 'git.internal', port: 22, name: 'corp' }],
+  ['', { hostname: 'corp-git', port: 22, name: 'corp-git' }],
+])('ssh_config can lead to another server: %j', (output, server) => {
+  expect(resolvedServer({ hostname: 'corp-git', port: 22, name: 'corp-git' }, output)).toEqual(server);
 });
 
 it('known_hosts is read with ports, several names and hashed names; certificates, revoked keys and patterns are skipped', () => {

@@ -2,12 +2,15 @@
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { silentLogger } from '@berth/kit/log';
 import type { GitAccess } from '@berth/wire/git';
 import { makeCertificate } from '@berth/testbed/certificate';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { newKeyPair, noSshd, type SshGitServer, startSshGitServer } from '@berth/testbed/ssh-git-server';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { readConfig } from '../src/config.ts';
 import { createPrivateFolder } from '../src/private-folder.ts';
+import { openStateFolder } from '../src/state-folder.ts';
 import type { TaskFailure } from '../src/tools/failures.ts';
 import { type CloneSpec, type Cloned, createClone } from '../src/tools/git.ts';
 
@@ -215,6 +218,22 @@ describe.skipIf(noSshd !== '')(`over ssh${noSshd}`, () => {
     expect((await clone({ url, access: hosts }, settings)).cloned.sha).not.toBe('');
   });
 
+  it('a host name that only ssh_config of the builder knows works for a host of SSH_KEY_HOSTS', async () => {
+    const bin = join(dir, 'bin-alias');
+    await mkdir(bin);
+    const { url } = await ssh.createRepo('alias', { 'a.txt': '1' });
+    const { hostname, port, username, pathname } = new URL(url);
+    await writeFile(join(bin, 'config'), `Host corp-git\n  HostName ${hostname}\n  Port ${port}\n  IdentityFile ${key.path}\n`);
+    // The configuration of the user is in the home folder of its account, so the wrapper names another one.
+    await writeFile(join(bin, 'ssh'), `#!/bin/sh\nexec /usr/bin/ssh -F ${bin}/config "$@"\n`);
+    await chmod(join(bin, 'ssh'), 0o755);
+    const { deploy_key: _none, ...hosts } = access(ssh);
+    const settings = { sshKeyHosts: ['corp-git'], inherit: { PATH: `${bin}:${process.env['PATH']}` } };
+    const aliased = `ssh://${username}@corp-git${pathname}`;
+    expect((await clone({ url: aliased, access: hosts }, settings)).cloned.sha).not.toBe('');
+    expect(await refused({ url: aliased, access: { hosts: [] } }, settings)).toMatchObject({ code: 'git_host_unknown' });
+  });
+
   it('an earlier control plane, which keeps no host keys, works as before', async () => {
     const { url } = await ssh.createRepo('before', { 'a.txt': '1' });
     const error = await refused({ url, access: null });
@@ -355,6 +374,13 @@ describe('the folder for keys', () => {
         expect(await readFile(join(left, 'key'), 'utf8')).toBe('secret');
         await createPrivateFolder(base, 'x').removeLeftovers();
         await expect(readFile(join(left, 'key'))).rejects.toThrow('ENOENT');
+      });
+      const env = { NODE_ROLE: 'builder', CONTROL_PLANE_URL: 'http://127.0.0.1:9', STATE_DIR: join(dir, 'state'), KEYS_DIR: base };
+      const before = await openStateFolder(readConfig(env), silentLogger());
+      await before.keys.with(async (make) => {
+        left = await make();
+        await openStateFolder(readConfig(env), silentLogger());
+        await expect(readdir(left)).rejects.toThrow('ENOENT');
       });
     } finally {
       await rm(base, { recursive: true });

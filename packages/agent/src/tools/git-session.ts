@@ -52,7 +52,8 @@ export function createGitSession(options: SessionOptions): GitSession {
   let files = 0;
   let keyFile: Promise<string> | null = null;
 
-  async function strict(server: SshServer, trusted: readonly string[], again: boolean, signal: AbortSignal): Promise<string> {
+  async function strict(server: SshServer, hosts: GitAccess['hosts'], again: boolean, signal: AbortSignal): Promise<string> {
+    const trusted = hosts.find(({ host }) => host === server.name)?.fingerprints ?? [];
     const { keys, presented } = await hostKeys.trusted(server, trusted, again, signal);
     for (const key of presented) seen.set(`${key.host} ${key.fingerprint}`, key);
     const path = join(await dir(), `known_hosts-${(files += 1)}`);
@@ -74,13 +75,13 @@ export function createGitSession(options: SessionOptions): GitSession {
   };
 
   async function overSsh(url: string, server: SshServer, again: boolean, signal: AbortSignal): Promise<Connection> {
-    const checks =
-      access === null
-        ? `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${options.legacyKnownHosts}`
-        : await strict(server, access.hosts.find((h) => h.host === server.name)?.fingerprints ?? [], again, signal);
     const host = gitHost(url);
     /** A server that sees the keys of this machine learns its identity and could use an agent’s access, so only listed hosts get them. */
     const listed = host !== null && isListed(host, sshKeyHosts);
+    const checks =
+      access === null
+        ? `-oStrictHostKeyChecking=accept-new -oUserKnownHostsFile=${options.legacyKnownHosts}`
+        : await strict(listed ? await hostKeys.resolve(server, signal) : server, access.hosts, again, signal);
     const key = access?.deploy_key;
     if (key !== undefined && host !== null && host === ownHost) {
       const path = await deployKey(key.private_key);

@@ -69,6 +69,8 @@ function ourName(entry: string): string {
 }
 
 export type HostKeys = {
+  /** Returns the server to which ssh_config of the builder leads. Only for hosts of SSH_KEY_HOSTS: ssh uses no ssh_config for others. */
+  resolve(server: SshServer, signal: AbortSignal): Promise<SshServer>;
   /**
    * Returns the trusted keys of a server, from earlier connections if possible. `again`: the server has refused those, so it is asked.
    * Throws git_host_unknown, git_host_changed, git_unreachable.
@@ -120,6 +122,13 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
   }
 
   return {
+    async resolve(server, signal) {
+      const port = server.port === 22 ? [] : ['-p', String(server.port)];
+      const argv = ['ssh', '-G', ...port, '--', server.hostname];
+      const { code, stdout } = await exec(argv, { env, signal, timeoutMs, maxOutput: 256 * 1024, dieWithParent: true });
+      return code === 0 ? resolvedServer(server, stdout) : server;
+    },
+
     async trusted(server, fingerprints, again, signal) {
       const isTrusted = (key: HostKey): boolean => fingerprints.includes(key.fingerprint);
       const known = again ? [] : (await remembered(server)).filter(isTrusted);
@@ -135,9 +144,18 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
   };
 }
 
+/** Reads the output of `ssh -G`. A HostKeyAlias is the name of the key, and not of a host to ask. */
+export function resolvedServer(server: SshServer, output: string): SshServer {
+  const value = (key: string): string | null => new RegExp(`^${key} (\\S+)$`, 'mi').exec(output)?.[1] ?? null;
+  const resolved = serverOf(value('hostname') ?? server.hostname, Number(value('port') ?? server.port));
+  if (resolved === null) return server;
+  const alias = value('hostkeyalias');
+  return alias === null ? resolved : { ...resolved, name: alias.toLowerCase() };
+}
+
 function hostFailure({ name }: SshServer, presented: SeenHostKey[], trusted: readonly string[]): TaskFailure {
   const shown = presented.map((key) => `${key.key_type} ${key.fingerprint}`).join(', ');
-  const trust = `an admin trusts it with PUT /api/git-hosts/${encodeURIComponent(name)} and the fingerprint`;
+  const trust = `an admin trusts it: berth git-host trust ${name} SHA256:… (PUT /api/git-hosts/${encodeURIComponent(name)})`;
   if (trusted.length === 0)
     return new TaskFailure(
       'git_host_unknown',
