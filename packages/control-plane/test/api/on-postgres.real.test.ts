@@ -18,7 +18,9 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./env.test.ts');
   await import('./git-access.test.ts');
   await import('./events.test.ts');
+  await import('./hooks.test.ts');
   await import('./idempotency.test.ts');
+  await import('../loops/commit-statuses.test.ts');
   await import('./names.test.ts');
   await import('./secrets.test.ts');
   await import('./node-secrets.test.ts');
