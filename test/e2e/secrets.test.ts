@@ -24,6 +24,7 @@ const VALUES = {
   CERT: canary('file'),
   NPM: canary('build'),
 };
+const GIT_TOKEN = canary('git-token');
 /** Its page proves which values it got, without the values. It writes one to its log. */
 const START = `mkdir -p /tmp/www
 (
@@ -158,6 +159,20 @@ describe.skipIf(reason !== undefined)('secrets', () => {
     expect(await page()).toContain(sha(VALUES.TOKEN));
   });
 
+  it('of git access and of a hook are used too: a token, a deploy key, the secret of a hook', { timeout: 120_000 }, async () => {
+    const { api } = world.berth;
+    const secret = canary('hook');
+    const byToken = await world.berth.createProject({ name: 'token', git_url: 'https://127.0.0.1:1/team/app.git', domain_prefix: 'token' });
+    await api.call('putGitToken', { params: { id: byToken.id }, body: { token: GIT_TOKEN } });
+    await api.call('putHook', { params: { id: byToken.id }, body: { forge: 'generic', secret } });
+    earlier.push(GIT_TOKEN, secret);
+    const byKey = await world.berth.createProject({ name: 'key', git_url: 'ssh://git@127.0.0.1:1/team/app.git', domain_prefix: 'key' });
+    await api.call('createDeployKey', { params: { id: byKey.id } });
+    for (const project of [byToken, byKey]) expect((await world.berth.settled(await world.berth.deploy(project))).status).toBe('failed');
+    // The vault sealed them all: each project has a key.
+    expect(await (await fetch(`${world.berth.url}/metrics`)).text()).toContain('berth_project_keys{wrapped_by="current"} 3');
+  });
+
   it('are nowhere in clear text, except in the container’s own configuration', { timeout: 120_000 }, async () => {
     watching.abort();
     const { berth, engine, dir } = world;
@@ -192,6 +207,8 @@ describe.skipIf(reason !== undefined)('secrets', () => {
     places.set('argv', [...argv].join('\n'));
     expect([...argv].join('\n')).toContain('id=NPM,env=BERTH_SECRET_NPM');
 
+    // A private key begins with this line.
+    forms.push('OPENSSH PRIVATE KEY');
     const found = [...places].flatMap(([where, text]) => forms.filter((form) => text.includes(form)).map((form) => `${form} in ${where}`));
     expect(found).toEqual([]);
     // The search can find: the names of secrets are in these places, and the copy of the files is one of them.
