@@ -14,13 +14,14 @@ const BROWSER = ['test/e2e/sign-in.test.ts'];
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
   'packages/control-plane/test/sim/*.test.ts',
-  'packages/control-plane/test/store/{recording,dataset-history,invariants}.test.ts',
+  'packages/control-plane/test/store/{recording,dataset-history,invariants,retention,checkpoints}.test.ts',
   'packages/control-plane/test/flow/{retry,lifecycle.property}.test.ts',
-  'packages/control-plane/test/loops/{task-watch,dataset-monitor}.test.ts',
-  'packages/control-plane/test/api/{agent-scale,story,idempotency}.test.ts',
+  'packages/control-plane/test/loops/{task-watch,dataset-monitor,commit-statuses}.test.ts',
+  'packages/control-plane/test/api/{agent-scale,story,idempotency,hooks,git-access,data-nodes}.test.ts',
   'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
   'packages/agent/test/{loop,run-task}.test.ts',
-  'packages/gateway/test/login/provider-faults.test.ts',
+  'packages/gateway/test/login/{provider-faults,attacks}.test.ts',
+  'packages/cli/test/deploy.test.ts',
   'packages/kit/test/{exec,sha256-files}.test.ts',
   'packages/proxy/test/provider.test.ts',
 ];
