@@ -14,10 +14,10 @@ const BROWSER = ['test/e2e/sign-in.test.ts'];
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
   'packages/control-plane/test/sim/*.test.ts',
-  'packages/control-plane/test/store/{recording,dataset-history,invariants,retention,checkpoints}.test.ts',
+  'packages/control-plane/test/store/{recording,dataset-history,invariants,retention,checkpoints,datasets}.test.ts',
   'packages/control-plane/test/flow/{retry,lifecycle.property}.test.ts',
   'packages/control-plane/test/loops/{task-watch,dataset-monitor,commit-statuses}.test.ts',
-  'packages/control-plane/test/api/{agent-scale,story,idempotency,hooks,git-access,data-nodes}.test.ts',
+  'packages/control-plane/test/api/{agent-scale,story,idempotency,hooks,git-access,data-nodes,gateway,auth,sessions,system,tokens}.test.ts',
   'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
   'packages/agent/test/{loop,run-task}.test.ts',
   'packages/gateway/test/login/{provider-faults,attacks}.test.ts',
