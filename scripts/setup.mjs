@@ -20,6 +20,7 @@ import { depsAreCurrent, provideDeps } from './lib/deps.mjs';
 import { engineAnswers, whyNoOwnEngine } from './lib/engine.mjs';
 import { withLock } from './lib/lock.mjs';
 import { installedNode, provideNode } from './lib/node.mjs';
+import { missingPacked, packedIsCurrent, providePacked } from './lib/packed.mjs';
 import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
 import { printLine, step } from './lib/progress.mjs';
@@ -71,6 +72,7 @@ async function inspect(options) {
     system: missingSystemParts(answers, options.tests === true),
     registry: installedRegistry(),
     promtool: installedPromtool(),
+    packed: packedIsCurrent(),
   };
 }
 
@@ -80,6 +82,7 @@ function plan(seen, options) {
   if (seen.node === undefined) steps.push('node');
   if (!seen.deps) steps.push('deps');
   if (!seen.deps || !bundleIsCurrent()) steps.push('bundle');
+  if (options.tests === true && !seen.packed) steps.push('packed');
   if (options.system !== false) {
     if (seen.system.some(isHarmless) && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
@@ -106,6 +109,7 @@ async function provide(options) {
     buildx: provideBuildx,
     registry: provideRegistry,
     promtool: providePromtool,
+    packed: providePacked,
   };
   for (const name of plan(seen, options)) {
     const missing = await work[name]();
@@ -123,6 +127,7 @@ async function describe(seen, failed, options) {
   if (seen.buildx === undefined) add(missingBuildx());
   if (!seen.registry) add(missingRegistry());
   if (options.tests === true && !seen.promtool) add(missingPromtool());
+  if (options.tests === true) for (const entry of missingPacked()) add(entry);
   if (whyNot !== undefined) {
     add({
       part: 'container engine',
@@ -143,7 +148,7 @@ async function describe(seen, failed, options) {
     git: findProgram('git') !== undefined,
     rsync: findProgram('rsync') !== undefined,
     outward: seen.answers || findProgram('slirp4netns') !== undefined,
-    // Set-up never installs these; it uses them where they exist.
+    // Set-up never fetches these; it uses them where they exist.
     traefik: named !== undefined && existsSync(named) ? named : findProgram('traefik', [toolsDir]),
     chromium: findProgram('chromium') ?? findProgram('chromium-browser') ?? findProgram('google-chrome'),
     missing,

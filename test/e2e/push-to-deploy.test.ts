@@ -11,7 +11,7 @@ import type { Project } from '@berth/wire/project';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pageApp, startWorld, versionOf, whyNot, type World } from './world.ts';
 
-const reason = (await whyNot('traefik')) ?? (findGitea() === undefined ? 'no Gitea: set GITEA_BIN' : undefined);
+const reason = (await whyNot('traefik')) ?? (findGitea() === undefined ? 'no Gitea: put it on PATH, or set GITEA_BIN' : undefined);
 const PUSHES = 20;
 
 type Status = { status: string; context: string; target_url: string; description: string };
