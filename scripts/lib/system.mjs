@@ -73,6 +73,14 @@ export const systemParts = [
     service: true,
     why: 'is the git server of the tests of deploy keys and host keys',
   },
+  ...['zsh', 'fish'].map((shell) => ({
+    part: shell,
+    program: shell,
+    package: shell,
+    optional: true,
+    tests: true,
+    why: 'is a shell in which the tests press Tab',
+  })),
   {
     part: 'Chromium',
     program: 'chromium',

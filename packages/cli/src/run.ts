@@ -4,6 +4,7 @@ import { BERTH_VERSION } from '@berth/wire/version';
 import { createCli, type GlobalOptions } from './cli.ts';
 import { type Command, globalOptions, type Option, type Options } from './commands/command.ts';
 import { COMMANDS, NOUNS } from './commands/table.ts';
+import { complete } from './completion/complete.ts';
 import type { Io } from './io.ts';
 import { safe } from './output/text.ts';
 import { CliError, EXIT, type Exit, failureOf, usage } from './problem.ts';
@@ -12,6 +13,10 @@ import { mismatchAfter } from './session/version.ts';
 export async function run(argv: readonly string[], io: Io): Promise<Exit> {
   const outcome: { exit: Exit } = { exit: EXIT.done };
   const wantsJson = argv.includes('--json');
+  if (argv[0] === '__complete') {
+    await complete(argv.slice(1), io);
+    return EXIT.done;
+  }
   try {
     await createParser(argv, io).parseAsync([...argv], { from: 'user' });
   } catch (error) {

@@ -2,7 +2,6 @@
 import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { describe, expect, test } from 'vitest';
-import { bash, fish } from '../src/commands/completion-scripts.ts';
 import { globalOptions } from '../src/commands/command.ts';
 import { COMMANDS, NO_VERB, NOUNS } from '../src/commands/table.ts';
 import { person, removeHomes } from './support.ts';
@@ -77,12 +76,5 @@ describe('wrong usage exits with 2 and prints nothing on stdout', () => {
     const { code, err } = await person().berth(['project', 'list', 'extra', '--json']);
     expect(code).toBe(2);
     expect(JSON.parse(err)).toMatchObject({ code: 'usage', exit_code: 2 });
-  });
-});
-
-describe('completion', () => {
-  test('the scripts name every word of every command', () => {
-    for (const script of [bash(COMMANDS), fish(COMMANDS)])
-      for (const word of COMMANDS.flatMap((c) => c.name.split(' '))) expect(script).toContain(word);
   });
 });

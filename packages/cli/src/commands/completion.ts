@@ -1,13 +1,12 @@
-/** `berth completion`. The scripts are static: nothing runs while a person types. */
+/** `berth completion`. */
 import { usage } from '../problem.ts';
 import { argument, type Command } from './command.ts';
-import { bash, fish } from './completion-scripts.ts';
+import { BASH, FISH, ZSH } from '../completion/scripts.ts';
 
-const SHELLS = ['bash', 'zsh', 'fish'] as const;
+const SCRIPTS: Readonly<Record<string, string>> = { bash: BASH, zsh: ZSH, fish: FISH };
 
-/** `others`: the commands to complete besides this one. */
-export function completionCommand(others: readonly Command[]): Command {
-  const command: Command = {
+export const COMPLETION_COMMANDS: readonly Command[] = [
+  {
     name: 'completion',
     summary: 'Print a script that completes commands in a shell',
     detail: [
@@ -19,12 +18,9 @@ export function completionCommand(others: readonly Command[]): Command {
     routes: [],
     run(cli, args) {
       const shell = argument(args, 0);
-      const all = [...others, command];
-      if (shell === 'bash') cli.io.out(bash(all));
-      else if (shell === 'zsh') cli.io.out(`#compdef berth\nautoload -U bashcompinit && bashcompinit\n${bash(all)}`);
-      else if (shell === 'fish') cli.io.out(fish(all));
-      else throw usage(`the shell must be one of ${SHELLS.join(', ')}, not “${shell}”`);
+      const script = SCRIPTS[shell];
+      if (script === undefined) throw usage(`the shell must be one of ${Object.keys(SCRIPTS).join(', ')}, not “${shell}”`);
+      cli.print({ shell, script }, () => script.trimEnd());
     },
-  };
-  return command;
-}
+  },
+];

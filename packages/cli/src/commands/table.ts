@@ -1,7 +1,7 @@
 /** All commands. Help, completion, docs/cli.md and the parser are made from this table. */
 import type { RouteName } from '@berth/wire/routes';
 import { ACCOUNT_COMMANDS } from './account.ts';
-import { completionCommand } from './completion.ts';
+import { COMPLETION_COMMANDS } from './completion.ts';
 import type { Command } from './command.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
 import { FLEET_COMMANDS } from './fleet.ts';
@@ -12,7 +12,7 @@ import { MCP_COMMANDS } from './mcp.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 
-const OTHERS: readonly Command[] = [
+export const COMMANDS: readonly Command[] = [
   ...ACCOUNT_COMMANDS,
   ...DEPLOY_COMMANDS,
   ...LOOK_COMMANDS,
@@ -22,8 +22,8 @@ const OTHERS: readonly Command[] = [
   ...SECRET_COMMANDS,
   ...FLEET_COMMANDS,
   ...MCP_COMMANDS,
+  ...COMPLETION_COMMANDS,
 ];
-export const COMMANDS: readonly Command[] = [...OTHERS, completionCommand(OTHERS)];
 
 export const NOUNS: Readonly<Record<string, string>> = {
   context: 'Addresses to which you signed in',

@@ -23,21 +23,23 @@ export type Session = {
   client: Client;
   /** Sends an authorized request, for event streams. */
   send: Fetch;
+  /** Whether the next request renews the token first. */
+  mustRenew(): boolean;
 };
 
 /** Returns a token that the API accepts. `refusedToken` is one that the API just refused. */
-type Source = (refusedToken: string | null) => Promise<string>;
+type Source = { token(refusedToken: string | null): Promise<string>; mustRenew(): boolean };
 
 export function openSession(io: Io, url: string, given: string | undefined): Session {
   const source = given === undefined ? storedSource(io, url) : givenSource(url, given);
   async function send(address: string, request: HttpRequest): Promise<HttpAnswer> {
-    const token = await source(null);
+    const token = await source.token(null);
     const answer = await open(address, withToken(request, token));
     if (answer.status !== 401) return answer;
     answer.message.resume();
-    return open(address, withToken(request, await source(token)));
+    return open(address, withToken(request, await source.token(token)));
   }
-  return { url, send, client: createClient({ baseUrl: url, fetch: asFetch(send) }) };
+  return { url, send, mustRenew: source.mustRenew, client: createClient({ baseUrl: url, fetch: asFetch(send) }) };
 }
 
 const withToken = (request: HttpRequest, token: string): HttpRequest => ({
@@ -54,7 +56,7 @@ export const exchange = (url: string, deviceToken: string): Promise<LoginAnswer>
 /** A token of CI. A device token is exchanged once for each run. */
 function givenSource(url: string, given: string): Source {
   if (given.startsWith(API_TOKEN_PREFIX) || !given.startsWith(DEVICE_TOKEN_PREFIX)) {
-    return async (refused) => {
+    const token = async (refused: string | null): Promise<string> => {
       if (refused === given)
         throw signInNeeded(
           `${url} refused the token of BERTH_TOKEN: it is wrong, expired or revoked`,
@@ -62,9 +64,10 @@ function givenSource(url: string, given: string): Source {
         );
       return given;
     };
+    return { token, mustRenew: () => false };
   }
   let opened: Promise<LoginAnswer> | undefined;
-  return async (refused) => {
+  const token = async (refused: string | null): Promise<string> => {
     if (refused !== null) opened = undefined;
     opened ??= exchange(url, given);
     try {
@@ -74,6 +77,7 @@ function givenSource(url: string, given: string): Source {
       throw signInNeeded(`${url} refused the device token of BERTH_TOKEN: ${error.message}`, 'create another one: berth token create');
     }
   };
+  return { token, mustRenew: () => false };
 }
 
 function storedSource(io: Io, url: string): Source {
@@ -103,7 +107,7 @@ function storedSource(io: Io, url: string): Source {
   const ended = (error: Error): Error => signInNeeded(`your session at ${url} has ended: ${error.message}`, `berth login ${url}`);
 
   let known: Tokens | null = null;
-  return async (refusedToken) => {
+  const token = async (refusedToken: string | null): Promise<string> => {
     if (usable(known, refusedToken)) return known.token;
     known = present();
     if (usable(known, refusedToken)) return known.token;
@@ -116,6 +120,7 @@ function storedSource(io: Io, url: string): Source {
     });
     return known.token;
   };
+  return { token, mustRenew: () => !usable(present(), null) };
 }
 
 const isRefusal = (error: unknown): error is ApiError => error instanceof ApiError && (error.status === 401 || error.status === 403);

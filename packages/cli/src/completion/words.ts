@@ -1,0 +1,106 @@
+/** Finds the words that may follow in a command line. Pure: computed from the command table; names.ts has the names of the server. */
+import { type Argument, type Command, globalOptions, type Option } from '../commands/command.ts';
+
+export type Candidate = { word: string; doc: string };
+/** `names`: the argument or option value at the cursor, for which the server may have names. */
+export type Possible = { candidates: Candidate[]; names: Wanted | null };
+export type Wanted = { command: Command; value: string; args: string[]; project: string | undefined };
+
+const PROCESSES = ['control-plane', 'gateway', 'agent', 'proxy', 'relay'];
+const HELP: Option = { flags: '-h, --help', doc: 'print help' };
+const SHELLS = ['bash', 'zsh', 'fish'];
+
+const longOf = ({ flags }: Option): string => /--[a-z-]+/.exec(flags)?.[0] ?? '';
+const shortOf = ({ flags }: Option): string | undefined => /^-[a-zA-Z]\b/.exec(flags)?.[0];
+const needsValue = ({ flags }: Option): boolean => flags.includes('<');
+const mayHaveValue = ({ flags }: Option): boolean => flags.includes('[');
+
+/** `words`: after `berth`, up to the cursor. The last one is the word at the cursor, also when it is empty. */
+export function possible(commands: readonly Command[], nouns: Readonly<Record<string, string>>, words: readonly string[]): Possible {
+  const current = words.at(-1) ?? '';
+  const path: string[] = [];
+  const args: string[] = [];
+  let project: string | undefined;
+  let open: Option | undefined;
+  let optional: Option | undefined;
+  const used = new Set<string>();
+  const isPath = (words: readonly string[]): boolean => commands.some((c) => `${c.name} `.startsWith(`${words.join(' ')} `));
+  const commandAt = (): Command | undefined => commands.find((c) => c.name === path.join(' '));
+  const optionsHere = (): Option[] => {
+    const command = commandAt();
+    return command === undefined ? [HELP] : [...(command.options ?? []), ...globalOptions(command), HELP];
+  };
+  const find = (word: string): Option | undefined => optionsHere().find((o) => longOf(o) === word || shortOf(o) === word);
+
+  for (const word of words.slice(0, -1)) {
+    if (open !== undefined) {
+      if (longOf(open) === '--project') project = word;
+      open = undefined;
+    } else if (word.startsWith('-')) {
+      const [name = '', value] = word.split(/=(.*)/s);
+      const option = find(name);
+      optional = undefined;
+      if (option === undefined) continue;
+      used.add(longOf(option));
+      if (value === undefined && needsValue(option)) open = option;
+      else if (value === undefined && mayHaveValue(option)) optional = option;
+      if (longOf(option) === '--project' && value !== undefined) project = value;
+    } else if (optional !== undefined) optional = undefined;
+    else if (args.length === 0 && isPath([...path, word])) path.push(word);
+    else args.push(word);
+  }
+
+  const command = commandAt();
+  const about = (value: string): Wanted | null => (command === undefined ? null : { command, value, args, project });
+  if (open !== undefined) return valuesOf(open, '', current, about);
+  const assigned = /^(--[a-z-]+)=(.*)$/s.exec(current);
+  if (assigned !== null) {
+    const option = find(assigned[1] ?? '');
+    return option === undefined ? { candidates: [], names: null } : valuesOf(option, `${assigned[1]}=`, current, about);
+  }
+  if (current.startsWith('-')) {
+    const free = optionsHere().filter((option) => option.repeats === true || !used.has(longOf(option)));
+    return {
+      candidates: matching(
+        current,
+        free.map((option) => ({ word: longOf(option), doc: option.doc })),
+      ),
+      names: null,
+    };
+  }
+  const values = optional === undefined ? [] : valuesOf(optional, '', current, about).candidates;
+  const verbs = args.length > 0 ? [] : next(commands, nouns, path);
+  const argument = command?.args?.[args.length];
+  const candidates = [...values, ...matching(current, [...verbs, ...fixed(command, argument)])];
+  return { candidates, names: argument === undefined ? null : about(argument.name) };
+}
+
+function next(commands: readonly Command[], nouns: Readonly<Record<string, string>>, path: readonly string[]): Candidate[] {
+  const before = path.length === 0 ? '' : `${path.join(' ')} `;
+  const found = new Map<string, string>();
+  for (const { name, summary } of commands) {
+    if (!name.startsWith(before)) continue;
+    const [word = '', ...rest] = name.slice(before.length).split(' ');
+    if (rest.length === 0) found.set(word, summary);
+    else if (!found.has(word)) found.set(word, nouns[`${before}${word}`] ?? '');
+  }
+  if (path.length === 0) for (const process of PROCESSES) found.set(process, 'a process of Berth');
+  return [...found].map(([word, doc]) => ({ word, doc }));
+}
+
+const fixed = (command: Command | undefined, argument: Argument | undefined): Candidate[] =>
+  command?.name === 'completion' && argument !== undefined ? SHELLS.map((word) => ({ word, doc: '' })) : [];
+
+function valuesOf(option: Option, before: string, current: string, about: (value: string) => Wanted | null): Possible {
+  const given = /[<[]([^>\]]+)[>\]]/.exec(option.flags)?.[1] ?? '';
+  const words = option.choices ?? (given === 'yes|no' ? ['yes', 'no'] : []);
+  const candidates = matching(
+    current,
+    words.map((word) => ({ word: `${before}${word}`, doc: '' })),
+  );
+  // A name after `--option=` would need the option in front of it; shells do not agree on that, so only fixed values are offered there.
+  return { candidates, names: words.length > 0 || before !== '' ? null : about(longOf(option)) };
+}
+
+export const matching = (current: string, candidates: readonly Candidate[]): Candidate[] =>
+  candidates.filter(({ word }) => word.startsWith(current));
