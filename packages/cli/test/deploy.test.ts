@@ -1,6 +1,8 @@
 /** deploy, rollback, cancel, status and logs against the real control plane, with a builder and a node that act like agents. */
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 import { beforeAll, describe, expect, test, vi } from 'vitest';
@@ -53,6 +55,24 @@ async function goLive(id: string): Promise<void> {
   await world.started(id);
 }
 
+/** A TCP proxy on another port, which a test can take away. */
+async function proxyTo(url: string): Promise<{ url: string; close(): void }> {
+  const sockets = new Set<Socket>();
+  const server = createServer((from) => {
+    const to = connect(Number(new URL(url).port), '127.0.0.1');
+    for (const socket of [from, to]) sockets.add(socket.on('error', () => undefined));
+    from.pipe(to).pipe(from);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
 describe('deploy', () => {
   test('prints each step once, the address alone on stdout, and exits with 0', async () => {
     const { id, name } = await project();
@@ -82,6 +102,26 @@ describe('deploy', () => {
     const { code, err } = await running;
     expect(code).toBe(0);
     expect(err).toMatch(/^drain +done: the old version is gone \(/m);
+  });
+
+  test('the control plane goes away while the old version drains: the command succeeds, because the new version is live', async () => {
+    const { id, name } = await project();
+    await world.live(id);
+    const way = await proxyTo(served.url);
+    const person = await signedIn(way.url);
+    let away = false;
+    const running = person.berth(['deploy', name], {
+      onErr: (text) => {
+        if (away || !text.startsWith('route  done')) return;
+        away = true;
+        way.close();
+      },
+    });
+    await goLive(await newest(id, 1));
+    const { code, out, err } = await running;
+    expect({ away, code, out }).toEqual({ away: true, code: 0, out: `http://${name}.berth.localhost:8000\n` });
+    expect(err).toContain('the control plane does not answer');
+    expect(err).toContain('deployment 2 is live after');
   });
 
   test('a failure names step, code, sentence, last lines, what still serves and the next command; exits with 1', async () => {

@@ -2,7 +2,7 @@
 import type { Deployment } from '@berth/wire/deployment';
 import { isSettled } from '@berth/wire/vocabulary';
 import type { Cli } from '../cli.ts';
-import { CliError, EXIT } from '../problem.ts';
+import { CliError, EXIT, isAway } from '../problem.ts';
 import { oneLine } from '../output/text.ts';
 import { seconds } from '../output/units.ts';
 import { explain, printExplained } from './failure.ts';
@@ -60,8 +60,18 @@ async function fail(cli: Cli, settled: Deployment, project: string): Promise<nev
   throw new CliError(EXIT.refused, why.code, message, { next: why.next, shown: !cli.json });
 }
 
-/** Shows the end of the old version. The deployment is live already, so nothing here fails the command. */
-async function drain(cli: Cli, live: Deployment, { oldId, drainMs }: Followed, renderer: Renderer): Promise<Deployment> {
+/** Shows the end of the old version. The deployment is live already, so a control plane that goes away does not fail the command. */
+async function drain(cli: Cli, live: Deployment, followed: Followed, renderer: Renderer): Promise<Deployment> {
+  try {
+    return await watchDrain(cli, live, followed, renderer);
+  } catch (error) {
+    if (!isAway(error)) throw error;
+    renderer.note(`the control plane does not answer (${(error as Error).message}); the new version is live, and Berth continues`);
+    return live;
+  }
+}
+
+async function watchDrain(cli: Cli, live: Deployment, { oldId, drainMs }: Followed, renderer: Renderer): Promise<Deployment> {
   const { io } = cli;
   const until = io.now() + drainMs + DRAIN_SPARE_MS;
   const old = oldId === null ? null : await cli.client().call('getDeployment', { params: { id: oldId } });
