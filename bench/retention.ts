@@ -127,7 +127,7 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
   await engine.vacuum();
   app = await open();
   try {
-    const before = await app.stores.health.size();
+    const before = await app.stores.metrics.size();
     const tables = await engine.tables();
     const asked = await slowest(app, deployments);
     const work = await app.stores.retention.begin(keepOf(deployments), () => now);
@@ -143,7 +143,7 @@ async function bench(deployments: number, engine: Engine): Promise<string[]> {
         continue;
       }
       await engine.vacuum();
-      const after = await app.stores.health.size();
+      const after = await app.stores.metrics.size();
       const askedAfter = await slowest(app, deployments);
       const sorted = took.toSorted((a, b) => a - b);
       const at = (share: number): string => (sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(1);

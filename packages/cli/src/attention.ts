@@ -66,7 +66,7 @@ export async function overview(client: Client): Promise<Overview> {
         'rename one of the two machines',
       );
     if (node.engine?.ok === false)
-      add('engine', subject, `the container engine does not answer: ${node.engine.error}`, 'look at the engine on that machine');
+      add('engine', subject, `the container engine does not answer: ${node.engine.error}`, 'check the container engine on that machine');
     if ((node.quarantined ?? []).length > 0)
       add(
         'quarantine',
@@ -83,7 +83,7 @@ export async function overview(client: Client): Promise<Overview> {
         `${dataset.status}: ${dataset.problem}`,
         dataset.status === 'suspicious'
           ? `bring the files back, or berth dataset scan ${dataset.name} --accept-loss`
-          : 'look at the shared storage',
+          : 'check the shared storage',
       );
   return {
     needs,

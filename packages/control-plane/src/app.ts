@@ -28,7 +28,7 @@ import { createUptimeClock, type UptimeClock } from './domain/uptime.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
 import type { DatasetSettings, LoopDeps } from './loops/deps.ts';
 import { type Loops, startLoops } from './loops/index.ts';
-import { createLook } from './monitor/look.ts';
+import { createCheckFolder } from './monitor/check-folder.ts';
 import { createScanner } from './monitor/scanner.ts';
 import { createConfigSource } from './routing/config-source.ts';
 import { createPolicySource } from './routing/policy-source.ts';
@@ -187,7 +187,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       settings,
       telemetry,
       ...aliases,
-      checkFolder: createLook(config.DATASET_NFS_BASE_PATH ?? null),
+      checkFolder: createCheckFolder(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,
       uptime,

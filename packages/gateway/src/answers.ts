@@ -31,7 +31,7 @@ export type Answers = {
   /** The one-time code was already used. */
   used(host: string, redirect: string, ask: Ask): Answer;
   /** The decision is not possible at the moment (503). */
-  doubt(ask: Ask | null): Answer;
+  unavailable(ask: Ask | null): Answer;
 };
 
 export function createAnswers(publicUrl: string, now: () => number): Answers {
@@ -75,8 +75,8 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
         return problem('not_found', 'paths under /_oauth/ belong to the gateway, not to the project');
       case 'no_code':
         return noCode(decision, ask);
-      case 'doubt':
-        return doubt(ask);
+      case 'unavailable':
+        return unavailable(ask);
     }
   }
 
@@ -123,7 +123,7 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     );
   }
 
-  function doubt(ask: Ask | null): Answer {
+  function unavailable(ask: Ask | null): Answer {
     const headers = ['Retry-After', String(RETRY_AFTER_SECONDS)];
     if (ask === null || !isNavigation(ask))
       return problem('policy_unknown', 'the gateway cannot check this request at the moment; try again', { headers });
@@ -155,7 +155,7 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
     },
     used: (host, to, ask) =>
       isNavigation(ask) ? expiredLink(urlOf(host, localPath(to))) : problem('bad_request', 'this sign-in link was already used'),
-    doubt,
+    unavailable,
   };
 }
 

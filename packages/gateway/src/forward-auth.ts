@@ -2,7 +2,7 @@
  * The decision of /verify, as a pure function: request and context come in as data, and the decision is data. The only step that
  * needs I/O (to redeem a one-time code) is part of the decision. Guards come first; only the last lines let a request pass.
  *
- *   no policy loaded                              doubt             503
+ *   no policy loaded                              unavailable       503
  *   unknown host or project, host of another      forbidden         403
  *   /_oauth/session at a project's host           redeem            check the code, then redeem it
  *   any other reserved path                       not_found         404
@@ -93,13 +93,13 @@ export type Decision =
   | { kind: 'no_code'; why: 'signed_in' | 'no_nonce' | 'bad_code' | 'ended'; host: string; redirect: string }
   /** The control plane checks whether the proxy reaches the project. The check has no identity and works once. */
   | { kind: 'reach'; host: string; code: { id: string; expires_at: number }; cookie: string | undefined }
-  | { kind: 'doubt' };
+  | { kind: 'unavailable' };
 
 const SESSION_PATH = '/_oauth/session';
 
 export function decide(ask: Ask, context: DecisionContext): Decision {
   const { view } = context;
-  if (!view.loaded) return { kind: 'doubt' };
+  if (!view.loaded) return { kind: 'unavailable' };
 
   // Without the path, a request for a reserved path could not be stopped.
   if (ask.uri === '') return { kind: 'forbidden', why: 'incomplete' };

@@ -102,8 +102,8 @@ export function createVerify(deps: VerifyDeps): Verify {
     } catch (error) {
       // An unexpected error must never let a request pass.
       log.error({ err: error }, 'verify decision failed');
-      count('doubt');
-      send(response, answers.doubt(ask));
+      count('unavailable');
+      send(response, answers.unavailable(ask));
       return true;
     }
   }
@@ -133,8 +133,8 @@ export function createVerify(deps: VerifyDeps): Verify {
       return answers.arrived(host, redirect, sessions.seal(code.session, audience), code.session);
     } catch (error) {
       log.warn({ err: error, host }, 'one-time code could not be redeemed');
-      count('doubt');
-      return answers.doubt(ask);
+      count('unavailable');
+      return answers.unavailable(ask);
     }
   }
 
@@ -149,8 +149,8 @@ export function createVerify(deps: VerifyDeps): Verify {
       return answers.passWithoutIdentity(cookie);
     } catch (error) {
       log.warn({ err: error, host }, 'reach check could not be redeemed');
-      count('doubt');
-      return answers.doubt(ask);
+      count('unavailable');
+      return answers.unavailable(ask);
     }
   }
 

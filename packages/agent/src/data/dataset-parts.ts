@@ -98,7 +98,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     trees,
     log,
     isProtected,
-    rootsBeingCopied: (id) => transfers?.roots(id) ?? [],
+    rootsBeingCopied: (id) => transfers?.digestsInCopy(id) ?? [],
     onChange: options.onChange,
   });
   const deploymentsInUse = createRefCounts();

@@ -1,32 +1,33 @@
 /** The running transfers of this process: one for each version, however many tasks wait for it. */
-import { keyOf } from './layout.ts';
+import { keyOf as versionKey } from './layout.ts';
 import { startTransfer, type Transfer, type TransferDeps } from './transfer.ts';
 import type { WantedVersion } from './wanted-version.ts';
 
 export type Transfers = {
   /** Returns the running transfer of this version, or starts one. */
   of(want: WantedVersion): Transfer;
-  /** Manifest digests of the dataset's versions that are being copied. */
-  roots(datasetId: string): string[];
+  /** Returns the manifest digests of the dataset's versions that are being copied. */
+  digestsInCopy(datasetId: string): string[];
   stop(): Promise<void>;
 };
 
 export function createTransfers(deps: TransferDeps, onDone: (ended: WantedVersion) => void): Transfers {
   const running = new Map<string, Transfer>();
-  const keyFor = (w: WantedVersion): string => `${keyOf(w.dataset_id, w.version)} ${w.manifest_digest}`;
+  const transferKey = (w: WantedVersion): string => `${versionKey(w.dataset_id, w.version)} ${w.manifest_digest}`;
 
   function of(want: WantedVersion): Transfer {
-    const current = running.get(keyFor(want));
+    const current = running.get(transferKey(want));
     if (current?.isEnding() === false) return current;
-    const keys = [keyFor(want)];
+    const keys = [transferKey(want)];
+    // The source changed, and this transfer continues with `next`. Returns the transfer that already copies `next`, or null.
     const transfer: Transfer = startTransfer(deps, want, (next) => {
-      const other = running.get(keyFor(next));
+      const other = running.get(transferKey(next));
       if (other?.isEnding() === false && other !== transfer) return other;
-      keys.push(keyFor(next));
-      running.set(keyFor(next), transfer);
+      keys.push(transferKey(next));
+      running.set(transferKey(next), transfer);
       return null;
     });
-    running.set(keyFor(want), transfer);
+    running.set(transferKey(want), transfer);
     void transfer.done.then(() => {
       for (const key of keys) if (running.get(key) === transfer) running.delete(key);
       onDone(transfer.want());
@@ -35,7 +36,7 @@ export function createTransfers(deps: TransferDeps, onDone: (ended: WantedVersio
   }
   return {
     of,
-    roots: (datasetId) =>
+    digestsInCopy: (datasetId) =>
       [...running.values()]
         .map((t) => t.want())
         .filter((w) => w.dataset_id === datasetId)

@@ -76,7 +76,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
   let rawJson: Promise<boolean> | null = null;
   /** Checks the builder, once. Returns whether it has rawjson. Throws if it is too old. */
   async function checkBuilder(): Promise<boolean> {
-    const { stdout } = await cli.ok(['buildx', 'version']);
+    const { stdout } = await cli.runOrThrow(['buildx', 'version']);
     const builder = await cli.run(['buildx', 'inspect'], { timeoutMs: 20_000 });
     const problem = builderProblem(stdout, builder.stdout);
     if (problem !== null) throw new Error(problem);

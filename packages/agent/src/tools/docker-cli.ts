@@ -20,12 +20,12 @@ export type RunOptions = Partial<Omit<ExecOptions, 'env'>> & { env?: NodeJS.Proc
 
 export type DockerCli = {
   /**
-   * Runs `docker <args>`, by default for at most 60 s. A failed exit is a result too. Rejects with the signal’s reason if the signal ended
-   * it.
+   * Runs `docker <args>`, by default for at most 60 s. Returns the result of a failed exit too; it does not throw. Rejects with
+   * the signal’s reason if the signal ended it.
    */
   run(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
   /** Like `run`, but a failed exit throws ExecError, and an engine that does not answer TaskFailure `engine_unavailable`. */
-  ok(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
+  runOrThrow(args: readonly string[], options?: RunOptions): Promise<ExecResult>;
   /** Writes the credentials for `address`. They take effect with the next call. */
   useRegistry(registry: RegistryLogin | null): Promise<void>;
 };
@@ -54,7 +54,7 @@ export function createDockerCli(options: DockerCliOptions): DockerCli {
       if (result.ended === 'abort') options.signal?.throwIfAborted();
       return result;
     },
-    async ok(args, options) {
+    async runOrThrow(args, options) {
       const result = await cli.run(args, options);
       if (result.code === 0 && result.ended === null) return result;
       // The error names the docker verb only; the full argv is long and does not help.

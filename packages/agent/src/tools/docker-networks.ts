@@ -35,7 +35,7 @@ export function createDockerNetworks(cli: DockerCli): DockerNetworks {
   return {
     async list(signal) {
       const options = signal === undefined ? {} : { signal };
-      const ids = (await cli.ok(['network', 'ls', '--quiet', '--no-trunc'], options)).stdout.split('\n').filter((id) => id !== '');
+      const ids = (await cli.runOrThrow(['network', 'ls', '--quiet', '--no-trunc'], options)).stdout.split('\n').filter((id) => id !== '');
       const result = await cli.run(['network', 'inspect', ...ids], { ...options, maxOutput: 64 * 1024 * 1024 });
       // A network that was removed since it was listed is left out.
       const complaints = result.stderr.split('\n').filter((line) => line !== '' && !GONE.test(line));
@@ -57,7 +57,7 @@ export function createDockerNetworks(cli: DockerCli): DockerNetworks {
       throw failure(result.stderr);
     },
     async isUsed(id) {
-      return (await cli.ok(['ps', '--all', '--quiet', '--filter', `network=${id}`])).stdout.trim() !== '';
+      return (await cli.runOrThrow(['ps', '--all', '--quiet', '--filter', `network=${id}`])).stdout.trim() !== '';
     },
     async remove(id) {
       const result = await cli.run(['network', 'rm', id]);

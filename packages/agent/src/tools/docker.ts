@@ -68,7 +68,7 @@ export type Docker = {
   /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
-  /** Returns the id of the user as whom containers of the image run. A name is looked up in a container that never starts. */
+  /** Returns the id of the user that runs the image. For a user name, reads /etc/passwd of the image from a container that never starts. */
   userOf(image: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
   /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
   pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
@@ -137,7 +137,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
   /** Runs a command on one container. A missing container is not an error. */
   async function onContainer(args: readonly string[], timeoutMs = 60_000, signal?: AbortSignal): Promise<void> {
     try {
-      await cli.ok(args, { timeoutMs, ...(signal === undefined ? {} : { signal }) });
+      await cli.runOrThrow(args, { timeoutMs, ...(signal === undefined ? {} : { signal }) });
     } catch (error) {
       if (!(error instanceof ExecError && CONTAINER_GONE.test(error.result?.stderr ?? ''))) throw error;
     }
@@ -145,7 +145,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
 
   return {
     async list(labels, signal) {
-      const { stdout } = await cli.ok(['ps', '--all', '--quiet', '--no-trunc', ...filters(labels)], signal === undefined ? {} : { signal });
+      const { stdout } = await cli.runOrThrow(
+        ['ps', '--all', '--quiet', '--no-trunc', ...filters(labels)],
+        signal === undefined ? {} : { signal },
+      );
       return inspectAll(lines(stdout), signal);
     },
     async inspect(ref, signal) {
@@ -158,15 +161,18 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async userOf(image, labels, signal) {
-      const { stdout } = await cli.ok(['image', 'inspect', '--format', '{{.Config.User}}', image], { signal });
+      const { stdout } = await cli.runOrThrow(['image', 'inspect', '--format', '{{.Config.User}}', image], { signal });
       const user = stdout.trim().split(':')[0] ?? '';
       if (/^\d*$/.test(user)) return Number(user);
       const labelled = Object.entries(labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
       // An image without a command needs one here. It never runs.
-      const created = await cli.ok(['create', '--pull', 'never', '--network', 'none', ...labelled, image, 'none'], { signal });
+      const created = await cli.runOrThrow(['create', '--pull', 'never', '--network', 'none', ...labelled, image, 'none'], { signal });
       const id = created.stdout.trim();
       try {
-        const { stdout: archive } = await cli.ok(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], { signal, maxOutput: 4 * 1024 * 1024 });
+        const { stdout: archive } = await cli.runOrThrow(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], {
+          signal,
+          maxOutput: 4 * 1024 * 1024,
+        });
         const uid = archive
           .split('\n')
           .map((line) => line.slice(line.lastIndexOf('\0') + 1).split(':'))
@@ -198,10 +204,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async waitExit(id, signal) {
-      await cli.ok(['wait', id], { signal, timeoutMs: 2 ** 31 - 1, dieWithParent: true });
+      await cli.runOrThrow(['wait', id], { signal, timeoutMs: 2 ** 31 - 1, dieWithParent: true });
     },
     async restartUnlessStopped(id, signal) {
-      await cli.ok(['update', '--restart', 'unless-stopped', id], { signal });
+      await cli.runOrThrow(['update', '--restart', 'unless-stopped', id], { signal });
     },
     async restartPolicy(id, signal) {
       const result = await cli.run(['container', 'inspect', '--format', '{{.HostConfig.RestartPolicy.Name}}', id], { signal });
@@ -217,7 +223,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return id === undefined || Number.isNaN(since) ? null : { id, since };
     },
     async start(id) {
-      await cli.ok(['start', id]);
+      await cli.runOrThrow(['start', id]);
     },
     stop: (id, graceSeconds, signal) => onContainer(['stop', '--time', String(graceSeconds), id], (graceSeconds + 60) * 1000, signal),
     remove: (id) => onContainer(['rm', '--force', '--volumes', id], 120_000),
@@ -240,13 +246,13 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return result.stdout === '' ? null : result.stdout;
     },
     async images(repository) {
-      const { stdout } = await cli.ok(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], {
+      const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], {
         maxOutput: 16 * 1024 * 1024,
       });
       return readImages(lines(stdout).map((l) => JSON.parse(l) as RawImage));
     },
     async imagesInUse() {
-      const { stdout } = await cli.ok(['ps', '--all', '--quiet', '--no-trunc']);
+      const { stdout } = await cli.runOrThrow(['ps', '--all', '--quiet', '--no-trunc']);
       return new Set((await inspectAll(lines(stdout))).map((c) => c.imageId));
     },
     async removeImageRef(ref) {
@@ -257,7 +263,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     },
     async events(labels, onEvent, signal) {
       const args = ['events', '--filter', 'type=container', ...filters(labels), '--format', '{{.Action}}'];
-      await cli.ok(args, {
+      await cli.runOrThrow(args, {
         signal,
         timeoutMs: 2 ** 31 - 1,
         maxOutput: 4096,
@@ -266,7 +272,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       });
     },
     async version(signal) {
-      const { stdout } = await cli.ok(['version', '--format', '{{.Server.Version}} {{.Server.Arch}}'], { signal });
+      const { stdout } = await cli.runOrThrow(['version', '--format', '{{.Server.Version}} {{.Server.Arch}}'], { signal });
       const [version = '', arch = ''] = stdout.trim().split(' ');
       return { version, arch };
     },

@@ -7,8 +7,8 @@ export type EngineUse = { root: string | null; images: number | null; build_cach
 const COUNT_MS = 5 * 60_000;
 
 export async function engineUse(cli: DockerCli, signal: AbortSignal): Promise<EngineUse> {
-  const info = await cli.ok(['info', '--format', '{{.DockerRootDir}}'], { signal });
-  const { stdout } = await cli.ok(['system', 'df', '--format', '{{.Type}}\t{{.Size}}'], { signal, timeoutMs: COUNT_MS });
+  const info = await cli.runOrThrow(['info', '--format', '{{.DockerRootDir}}'], { signal });
+  const { stdout } = await cli.runOrThrow(['system', 'df', '--format', '{{.Type}}\t{{.Size}}'], { signal, timeoutMs: COUNT_MS });
   const sizes = new Map(stdout.split('\n').map((line) => line.split('\t') as [string, string | undefined]));
   const bytes = (type: string): number | null => bytesOf(sizes.get(type) ?? '');
   return { root: info.stdout.trim() || null, images: bytes('Images'), build_cache: bytes('Build Cache') };

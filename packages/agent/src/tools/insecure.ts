@@ -15,7 +15,7 @@ export type EngineRegistries = {
 export const createIsInsecure =
   (cli: DockerCli): IsInsecure =>
   async (host, signal) => {
-    const { stdout } = await cli.ok(['info', '--format', '{{json .RegistryConfig}}'], { signal, timeoutMs: 15_000 });
+    const { stdout } = await cli.runOrThrow(['info', '--format', '{{json .RegistryConfig}}'], { signal, timeoutMs: 15_000 });
     return listsInsecure(JSON.parse(stdout) as EngineRegistries, host, addressesOf);
   };
 

@@ -1,7 +1,7 @@
 /**
- * Asks the registry's own API whether a push is allowed (OCI distribution, "Pushing a blob in chunks"), and cancels the upload. Docker
- * retries a refused layer for most of a minute and buildx does not report the reason, so without this check a build that cannot be
- * pushed would fail only at its time limit.
+ * Asks the registry's own API whether a push is allowed (OCI distribution, "Pushing a blob in chunks"): it starts a test upload and
+ * cancels it. Docker retries a refused layer for most of a minute and buildx does not report the reason, so without this check a build
+ * that cannot be pushed would fail only at its time limit.
  */
 import type { AgentConfig } from '@berth/wire/task';
 import { pause } from '../stopped.ts';
@@ -63,11 +63,11 @@ async function tryUpload(origin: string, name: string, login: Login | null, sign
     });
   const begin = `${origin}/v2/${name}/blobs/uploads/`;
   let answer = await send('POST', begin);
-  const bearer = /^bearer /i.test(answer.headers.get('www-authenticate') ?? '') ? answer.headers.get('www-authenticate') : null;
-  if (answer.status === 401 && bearer !== null) {
+  const challenge = /^bearer /i.test(answer.headers.get('www-authenticate') ?? '') ? answer.headers.get('www-authenticate') : null;
+  if (answer.status === 401 && challenge !== null) {
     await answer.body?.cancel();
-    const realm = tokenUrl(bearer, name, origin);
-    const token = await send('GET', realm, { headers: basic });
+    const tokenRequest = tokenUrl(challenge, name, origin);
+    const token = await send('GET', tokenRequest, { headers: basic });
     if (isRefusal(token)) return refusalText(token);
     const answered = (await token.json()) as { token?: string; access_token?: string };
     auth = { authorization: `Bearer ${answered.token ?? answered.access_token ?? ''}` };

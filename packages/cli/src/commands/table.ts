@@ -7,7 +7,7 @@ import { DEPLOY_COMMANDS } from './deploy.ts';
 import { FLEET_COMMANDS } from './fleet.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
-import { LOOK_COMMANDS } from './look.ts';
+import { STATUS_COMMANDS } from './status.ts';
 import { MCP_COMMANDS } from './mcp.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { SECRET_COMMANDS } from './secret.ts';
@@ -15,7 +15,7 @@ import { SECRET_COMMANDS } from './secret.ts';
 export const COMMANDS: readonly Command[] = [
   ...ACCOUNT_COMMANDS,
   ...DEPLOY_COMMANDS,
-  ...LOOK_COMMANDS,
+  ...STATUS_COMMANDS,
   ...PROJECT_COMMANDS,
   ...GIT_COMMANDS,
   ...HOOK_COMMANDS,

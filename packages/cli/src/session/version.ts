@@ -28,7 +28,7 @@ export async function mismatchAfter(error: unknown, cli: Cli): Promise<unknown> 
     const said = mismatch(url, (await client.call('version', { timeoutMs: 5_000 })).version);
     if (said !== null) cli.say(`berth: ${said}`);
   } catch (other) {
-    // The first error says more than a failed look at the version.
+    // The first error says more than a failed request for the version.
     if (!isAway(other) && !(other instanceof ApiError) && !(other instanceof CliError)) throw other;
   }
   return error;

@@ -71,7 +71,7 @@ export function createRunOnce(deps: {
     const until = performance.now() + WAIT_MS;
     // Time without a renewal. It is the sum of the pauses, because the clocks of two control planes may differ. It leaves out time in
     // which this process was stalled: a claim of this process was not renewed then either.
-    let watched = { renewed: '', ms: 0 };
+    let watched: { renewed: string | null; ms: number } = { renewed: null, ms: 0 };
     for (let pause = POLL_MS.first; ; pause = Math.min(pause * 2, POLL_MS.longest)) {
       const found = await idempotencyAnswers.begin(
         {
@@ -79,13 +79,13 @@ export function createRunOnce(deps: {
           body_hash,
           claimed_until: now() + CLAIM_MS,
           expires_at: now() + LIFETIME_MS,
-          ...(watched.ms > DEAD_MS ? { dead: watched.renewed } : {}),
+          ...(watched.ms > DEAD_MS ? { abandoned: watched.renewed } : {}),
         },
         now(),
       );
-      if (found.kind === 'other body') throw new DomainError('idempotency_mismatch');
-      if (found.kind === 'kept') return { ...(await seal.open(found.answer)), replayed: true };
-      if (found.kind === 'mine') break;
+      if (found.kind === 'other_body') throw new DomainError('idempotency_mismatch');
+      if (found.kind === 'stored') return { ...(await seal.open(found.answer)), replayed: true };
+      if (found.kind === 'claimed') break;
       if (performance.now() > until)
         throw new DomainError('busy', 'the first request with this Idempotency-Key is still in progress; try again later');
       if (found.renewed !== watched.renewed) watched = { renewed: found.renewed, ms: 0 };

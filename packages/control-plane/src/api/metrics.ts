@@ -145,7 +145,7 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
   });
   // Look up the labels once: a lookup costs more than the rest of an observation.
   const byOperation = new Map(QUERY_KINDS.map((operation) => [operation, queries.labels({ operation })]));
-  stores.health.onQuery((operation, seconds) => byOperation.get(operation)?.observe(seconds));
+  stores.metrics.onQuery((operation, seconds) => byOperation.get(operation)?.observe(seconds));
 }
 
 /** Gauges, read at each request of Prometheus. */
@@ -161,7 +161,7 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
     help: 'Nodes by role and status',
     labels: ['role', 'status'],
     async read() {
-      const { counts } = await stores.health.nodes(now() - limits.offlineMs, 0);
+      const { counts } = await stores.metrics.nodes(now() - limits.offlineMs, 0);
       return NODE_ROLES.flatMap((role) =>
         (['online', 'offline'] as const).map((status) => ({
           labels: { role, status },
@@ -175,7 +175,7 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
     help: `Free storage of a node in bytes; only the ${MAX_NODES} nodes with the least`,
     labels: ['role', 'node'],
     async read() {
-      const { storage } = await stores.health.nodes(now() - limits.offlineMs, MAX_NODES);
+      const { storage } = await stores.metrics.nodes(now() - limits.offlineMs, MAX_NODES);
       return storage.map(({ role, hostname, free }) => ({ labels: { role, node: hostname }, value: free }));
     },
   },
@@ -184,7 +184,7 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
     help: 'Open tasks: `pending` (not claimed yet) or `running`',
     labels: ['kind', 'status'],
     async read() {
-      const open = await stores.health.openTasks();
+      const open = await stores.metrics.openTasks();
       return TASK_KINDS.flatMap((kind) =>
         (['pending', 'running'] as const).map((status) => ({
           labels: { kind, status },
@@ -198,7 +198,7 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
     help: 'Age of the oldest pending task; 0 if there is none',
     labels: ['kind'],
     async read() {
-      const open = await stores.health.openTasks();
+      const open = await stores.metrics.openTasks();
       return TASK_KINDS.map((kind) => {
         const oldest = open.find((t) => t.kind === kind && t.status === 'pending')?.oldest_at ?? now();
         return { labels: { kind }, value: Math.max(0, now() - oldest) / 1000 };
@@ -210,7 +210,7 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
     help: 'Running deployments by the health that their nodes reported; `none`: no report yet',
     labels: ['health'],
     async read() {
-      const running = await stores.health.running();
+      const running = await stores.metrics.running();
       return [...HEALTH_STATES, 'none'].map((health) => ({
         labels: { health },
         value: running.find((r) => (r.health ?? 'none') === health)?.count ?? 0,
@@ -221,13 +221,13 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricD
     name: 'berth_database_bytes',
     help: 'Size of the database on disk in bytes',
     labels: [],
-    read: async () => [{ labels: {}, value: (await stores.health.size()).bytes }],
+    read: async () => [{ labels: {}, value: (await stores.metrics.size()).bytes }],
   },
   {
     name: 'berth_database_free_bytes',
     help: 'Unused part of berth_database_bytes, to be reused or returned to the file system; 0 with PostgreSQL, which does not report it',
     labels: [],
-    read: async () => [{ labels: {}, value: (await stores.health.size()).free }],
+    read: async () => [{ labels: {}, value: (await stores.metrics.size()).free }],
   },
   {
     name: 'berth_project_keys',

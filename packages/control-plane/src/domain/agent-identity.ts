@@ -19,8 +19,8 @@ export class AgentRefused extends DomainError {
   }
 }
 
-/** A registration: its proof, and the settings that apply to it. */
-export type Entry = {
+/** The proof of a registration, and the settings that apply to it. */
+export type RegistrationContext = {
   proof: AgentProof;
   /** REQUIRE_NODE_SECRETS: the shared secret registers only contract-only nodes that an admin has admitted. */
   requireSecrets: boolean;
@@ -41,8 +41,8 @@ export type SecretState = { hash: string | null; used: boolean };
 type KnownNode = { secret: SecretState; boot_id: string | null };
 
 /**
- * Returns why the shared secret or a join token may not register this node, or null. If the response with a new secret may have been
- * lost, the same process may request the secret again: no other process knows its boot_id.
+ * Returns why the shared secret or a join token may not register this node, or null. The response with a new secret may be lost,
+ * so the same process may ask again. Berth knows it by its boot_id, which no other process knows.
  */
 export function registrationRefusal(node: KnownNode, input: Pick<NodeRegister, 'boot_id' | 'capabilities'>): string | null {
   if (node.secret.hash === null) return null;

@@ -86,13 +86,16 @@ export type ApiTokenStore = Swept & {
 export type AnswerClaim = { user_id: string; request: string; claim: string };
 export type IdempotencyAnswerStore = Swept & {
   /**
-   * `mine`: the caller runs, renews its claim meanwhile, and then calls `keep` or `giveUp`. `under way`: another request runs; look again
-   * soon. `renewed` changes with each renewal; a caller that saw none for long passes it as `dead` and takes the claim over.
+   * `claimed`: the caller runs, renews its claim meanwhile, and then calls `keep` or `giveUp`. `in_progress`: another request runs; call
+   * again soon. `renewed` changes with each renewal. A caller that saw no renewal for a long time passes it as `abandoned` and takes the
+   * claim over. `other_body`: the stored request had another body.
    */
   begin(
-    claim: AnswerClaim & { body_hash: string; claimed_until: number; expires_at: number; dead?: string },
+    claim: AnswerClaim & { body_hash: string; claimed_until: number; expires_at: number; abandoned?: string | null },
     now: number,
-  ): Promise<{ kind: 'mine' } | { kind: 'under way'; renewed: string } | { kind: 'other body' } | { kind: 'kept'; answer: Buffer }>;
+  ): Promise<
+    { kind: 'claimed' } | { kind: 'in_progress'; renewed: string | null } | { kind: 'other_body' } | { kind: 'stored'; answer: Buffer }
+  >;
   /** No effect where the claim went to another request. */
   renew(claim: AnswerClaim, claimedUntil: number): Promise<void>;
   /** No effect where the claim went to another request. The oldest answers of a user make room. */

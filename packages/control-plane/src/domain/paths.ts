@@ -84,7 +84,7 @@ const ON_THE_SHARE: readonly Rule[] = [
   },
 ];
 
-/** Checks the path of a folder on the share. monitor/look.ts checks on the disk that it exists and that no symlink leads out. */
+/** Checks the path of a folder on the share. monitor/check-folder.ts checks on the disk that it exists and that no symlink leads out. */
 export const nfsPathProblem = (path: string, field: string): FieldProblem | null => check(ON_THE_SHARE, path, field);
 
 /** Returns whether `path` is below `folder`, compared by whole parts. */

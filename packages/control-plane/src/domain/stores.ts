@@ -7,7 +7,7 @@ import type { ProjectCreate } from '@berth/wire/project';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
-import type { Entry, SecretState } from './agent-identity.ts';
+import type { RegistrationContext, SecretState } from './agent-identity.ts';
 import type { Notifier } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
@@ -228,7 +228,7 @@ export type NodeStore = {
    * `observed_at`, default `now`. If another machine may take the name of a silent node, it gets a new node; the first one keeps its id
    * and data under the name `name~address` (`displaced`). Throws AgentRefused, node_doubled.
    */
-  register(input: NodeRegister, now: number, entry?: Entry, uptime?: Uptime): Promise<Registered>;
+  register(input: NodeRegister, now: number, context?: RegistrationContext, uptime?: Uptime): Promise<Registered>;
   /** Returns whether memory knows this hash as the node's own secret. False may also mean that memory does not know it. */
   shownSecret(id: string, hash: string): boolean;
   /** Reads from the database what the authentication of a node needs. Returns null for an unknown node. */
@@ -333,8 +333,8 @@ export type MetaStore = {
   remove(key: string): Promise<void>;
 };
 
-/** Figures of the database for Prometheus. */
-export type HealthStore = {
+/** Counts for /metrics. */
+export type MetricsStore = {
   /** Returns the size on disk and the free part of it, in bytes. */
   size(): Promise<{ bytes: number; free: number }>;
   /** Calls the listener after each statement. */
@@ -343,8 +343,8 @@ export type HealthStore = {
   openTasks(): Promise<{ kind: TaskKind; status: TaskState; count: number; oldest_at: number }[]>;
   /** Returns running deployments by health; null before the first report. */
   running(): Promise<{ health: HealthState | null; count: number }[]>;
-  /** Counts the nodes of each role that reported since, and the others. Includes the free storage of the `most` fullest nodes. */
-  nodes(since: number, most: number): Promise<NodeFigures>;
+  /** Counts the nodes of each role that reported since `onlineSince`, and the others. Lists the free storage of the fullest nodes. */
+  nodes(onlineSince: number, maxStorageRows: number): Promise<NodeFigures>;
 };
 export const QUERY_KINDS = ['read', 'write', 'commit', 'other'] as const;
 export type QueryKind = (typeof QUERY_KINDS)[number];
@@ -387,7 +387,7 @@ export type Stores = {
   meta: MetaStore;
   uptime: UptimeStore;
   retention: RetentionStore;
-  health: HealthStore;
+  metrics: MetricsStore;
   /** Carries notifications to other control planes on the same database; null if there can be only one. */
   notifier: Notifier | null;
   /** Runs a trivial query, for /readyz. */

@@ -10,10 +10,10 @@ export async function readDrainState(
   { tries }: DrainRecord,
 ): Promise<{ remaining: Remaining[]; arriving: boolean }> {
   const running = (await stores.deployments.servingOn(nodeId)).filter((d) => d.status === 'running');
-  const open = (await stores.deployments.inProgress()).map((d) => d.id);
-  const tried = running.flatMap((d) => tries[d.project_id]?.deployment_id ?? []);
-  const byId = new Map((await stores.deployments.getMany([...open, ...tried])).map((d) => [d.id, d]));
-  const inProgress = open.flatMap((id) => byId.get(id) ?? []);
+  const openIds = (await stores.deployments.inProgress()).map((d) => d.id);
+  const triedIds = running.flatMap((d) => tries[d.project_id]?.deployment_id ?? []);
+  const byId = new Map((await stores.deployments.getMany([...openIds, ...triedIds])).map((d) => [d.id, d]));
+  const inProgress = openIds.flatMap((id) => byId.get(id) ?? []);
   const remaining = running.map((d) => ({
     running: d,
     inProgress: inProgress.find((o) => o.project_id === d.project_id) ?? null,

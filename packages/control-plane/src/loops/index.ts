@@ -102,7 +102,7 @@ export const LOOPS = [
     make: policyRefresh,
   },
   {
-    name: 'retention',
+    name: 'expired-rows',
     description: 'removes expired sessions, codes and tokens, and old lines of the audit log',
     periodMs: 60_000,
     wokenBy: [],

@@ -1,4 +1,7 @@
-/** Sets the health of deployments to `unknown` when their node has not reported within the offline limit. Their routes stay. */
+/**
+ * Announces nodes that went online or offline. Sets the health of deployments to `unknown` when their node has not reported within the
+ * offline limit. Their routes stay.
+ */
 import { isOnline } from '../domain/placement.ts';
 import type { Span } from '../domain/stores.ts';
 import type { LoopDeps } from './deps.ts';
@@ -15,8 +18,9 @@ export const nodeWatch =
     if (!servedLongEnough) for (const [id, state] of states) if (state === 'offline') states.delete(id);
     if ((await stores.nodes.announce(states)) > 0) changes.notify('events');
     if (!servedLongEnough) return;
-    const around = (time: number): Span => ({ before: time - limits.offlineMs, after: time + limits.offlineMs });
-    for (const id of await stores.deployments.onSilentNodes(around(now()), around(at))) {
+    // Reports of nodes have times of the uptime clock. The time at which a deployment went live is of the wall clock.
+    const within = (time: number): Span => ({ before: time - limits.offlineMs, after: time + limits.offlineMs });
+    for (const id of await stores.deployments.onSilentNodes(within(now()), within(at))) {
       if (signal.aborted) return;
       await driver.advance(id, { type: 'node_silent' });
     }

@@ -11,7 +11,7 @@ const MAX_ROWS = 1_000;
 const MAX_BYTES = 16 * 1_048_576;
 
 export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerStore => ({
-  begin({ user_id, request, body_hash, claim, claimed_until, expires_at, dead }, now) {
+  begin({ user_id, request, body_hash, claim, claimed_until, expires_at, abandoned }, now) {
     return db.write(async (tx) => {
       const query = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
       await tx
@@ -26,29 +26,29 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
         .onConflict((oc) => oc.columns(['user_id', 'request']).doNothing())
         .returning('claim')
         .executeTakeFirst();
-      if (inserted !== undefined) return { kind: 'mine' };
+      if (inserted !== undefined) return { kind: 'claimed' };
       const row = await query
         .selectAll()
         .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
         .executeTakeFirst();
       // The other request gave its claim up at this moment; the caller tries again.
-      if (row === undefined) return { kind: 'under way', renewed: '' };
-      if (row.body_hash !== body_hash) return { kind: 'other body' };
-      if (row.answer !== null) return { kind: 'kept', answer: row.answer };
+      if (row === undefined) return { kind: 'in_progress', renewed: null };
+      if (row.body_hash !== body_hash) return { kind: 'other_body' };
+      if (row.answer !== null) return { kind: 'stored', answer: row.answer };
       const renewed = `${row.claim} ${row.claimed_until}`;
-      if ((row.claimed_until ?? 0) > now && renewed !== dead) return { kind: 'under way', renewed };
+      if ((row.claimed_until ?? 0) > now && renewed !== abandoned) return { kind: 'in_progress', renewed };
       await tx
         .updateTable('kept_answers')
         .set({ claim, claimed_until, expires_at })
         .where('user_id', '=', user_id)
         .where('request', '=', request)
         .execute();
-      return { kind: 'mine' };
+      return { kind: 'claimed' };
     });
   },
 
   async renew({ user_id, request, claim }, claimedUntil) {
-    // A claim has no value after a crash, so this write need not be on the disk.
+    // A claim has no value after a crash, so this write need not be synced to disk.
     await db.writeOne((kysely) =>
       db.capabilities.unsynced(kysely, (one) =>
         one

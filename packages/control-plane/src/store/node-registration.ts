@@ -2,7 +2,14 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { NodeRegister } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
-import { AgentRefused, type Entry, registrationRefusal, NODE_SECRET, type SecretState, wantsSecret } from '../domain/agent-identity.ts';
+import {
+  AgentRefused,
+  type RegistrationContext,
+  registrationRefusal,
+  NODE_SECRET,
+  type SecretState,
+  wantsSecret,
+} from '../domain/agent-identity.ts';
 import { bootStep, type BootStep, type Boots, type Doubled } from '../domain/boots.ts';
 import { DomainError } from '../domain/errors.ts';
 import { labelledNodes, withEarlier } from '../domain/heir.ts';
@@ -18,7 +25,13 @@ import type { NewRow, Row } from './engine/tables.ts';
 type NodeRow = Row<'nodes'>;
 
 /** For unit tests of the stores, and for development without AGENT_SECRET. */
-export const withoutProof: Entry = { proof: { kind: 'open' }, requireSecrets: false, address: '', offlineMs: 120_000, newSecret: null };
+export const withoutProof: RegistrationContext = {
+  proof: { kind: 'open' },
+  requireSecrets: false,
+  address: '',
+  offlineMs: 120_000,
+  newSecret: null,
+};
 
 const stateOf = (row: Pick<NodeRow, 'secret_hash' | 'secret_used'>): SecretState => ({
   hash: row.secret_hash,
@@ -33,7 +46,7 @@ export function sameSecret(row: Pick<NodeRow, 'secret_hash'> | undefined, hash: 
 }
 
 /** Returns whether a registration without news is authorized without a closer check. */
-export function isKnownSender(row: NodeRow, input: NodeRegister, { proof, requireSecrets, newSecret }: Entry): boolean {
+export function isKnownSender(row: NodeRow, input: NodeRegister, { proof, requireSecrets, newSecret }: RegistrationContext): boolean {
   if (proof.kind === 'open') return true;
   if (proof.kind === 'shared') return row.secret_hash === null && !requireSecrets && !(newSecret !== null && wantsSecret(input));
   if (proof.kind === 'join') return false;
@@ -43,7 +56,7 @@ export function isKnownSender(row: NodeRow, input: NodeRegister, { proof, requir
 type Registration = {
   input: NodeRegister;
   at: number;
-  entry: Entry;
+  context: RegistrationContext;
   reported: (
     before: NodeRecord | null,
   ) => Omit<NewRow<'nodes'>, 'id' | 'hostname' | 'role' | 'schedulable' | 'cached' | 'containers' | 'created_at'>;
@@ -68,11 +81,11 @@ type Registered = {
 
 /** Writes a registration. Throws AgentRefused if nothing of it is written. */
 export async function registerNode(db: Database, tx: Tx, registration: Registration): Promise<Registered> {
-  const { input, at, entry, reported, newId } = registration;
-  const known = await lockedRow(db, tx, input, entry);
+  const { input, at, context, reported, newId } = registration;
+  const known = await lockedRow(db, tx, input, context);
   const why = await refusal(tx, known, registration);
   if (why !== null) {
-    if (known === undefined || entry.proof.kind !== 'shared') throw new AgentRefused(why);
+    if (known === undefined || context.proof.kind !== 'shared') throw new AgentRefused(why);
     const stranger = { boot_id: input.boot_id ?? '', host_ip: input.host_ip };
     return writeBoots(db, tx, known, withStranger(bootsOf(known), stranger, at), 'refused', new AgentRefused(why));
   }
@@ -82,9 +95,9 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
       ? { verdict: 'taken', boots: null }
       : bootStep(
           { boot_id: known.boot_id, host_ip: known.host_ip, last_seen_at, isSilent: registration.isSilent(known), boots: bootsOf(known) },
-          { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: await isSameMachine(tx, known, entry) },
+          { boot_id: input.boot_id ?? null, host_ip: input.host_ip, isProven: await isSameMachine(tx, known, context) },
           at,
-          entry.offlineMs,
+          context.offlineMs,
         );
   if (known !== undefined && (step.verdict === 'ignored' || step.verdict === 'refused')) {
     const problem = step.verdict === 'refused' ? doubledError(known) : null;
@@ -94,7 +107,7 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
   const before = displaced === null ? known : undefined;
 
   const id = before?.id ?? newId();
-  const given = givesSecret(entry, input) ? (entry.newSecret?.(id) ?? null) : null;
+  const given = givesSecret(context, input) ? (context.newSecret?.(id) ?? null) : null;
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);
   const values = {
     ...reported(before === undefined ? null : registration.newest(before)),
@@ -104,10 +117,10 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
     // An admin's word lets one machine in.
     ...(before === undefined || before.host_ip === input.host_ip ? {} : { secret_reset_at: null }),
-    ...(entry.proof.kind === 'node' ? { secret_used: 1 } : {}),
+    ...(context.proof.kind === 'node' ? { secret_used: 1 } : {}),
   };
-  if (entry.proof.kind === 'join') await useJoinToken(tx, entry.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
-  if (entry.requireSecrets && entry.proof.kind === 'shared') await seenFrom(tx, { hostname, role: input.role }, entry.address);
+  if (context.proof.kind === 'join') await useJoinToken(tx, context.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
+  if (context.requireSecrets && context.proof.kind === 'shared') await seenFrom(tx, { hostname, role: input.role }, context.address);
   const { fingerprint, ...row } =
     before === undefined
       ? await tx
@@ -146,7 +159,7 @@ export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>
   containers === undefined ? null : containers.flatMap((c) => c.labels[LABELS.deployment] ?? []);
 
 /** Returns whether the sender is the node: its secret proves it, or an admin decided it (join token with a name, reset secret). */
-async function isSameMachine(tx: Tx, before: NodeRow, { proof }: Entry): Promise<boolean> {
+async function isSameMachine(tx: Tx, before: NodeRow, { proof }: RegistrationContext): Promise<boolean> {
   if (proof.kind === 'node' || before.secret_reset_at !== null) return true;
   if (proof.kind !== 'join') return false;
   const token = await tx.selectFrom('join_tokens').select('name').where('id', '=', proof.token_id).executeTakeFirst();
@@ -169,11 +182,11 @@ async function displace(db: Database, tx: Tx, before: NodeRow): Promise<{ row: N
   return { row, fingerprint, before };
 }
 
-const givesSecret = ({ proof }: Entry, input: NodeRegister): boolean =>
+const givesSecret = ({ proof }: RegistrationContext, input: NodeRegister): boolean =>
   (proof.kind === 'shared' || proof.kind === 'join') && wantsSecret(input);
 
 /** Finds and locks the node: by its secret, else by its name. A lock on the name lets one transaction at a time create a new node. */
-async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: Entry): Promise<NodeRow | undefined> {
+async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: RegistrationContext): Promise<NodeRow | undefined> {
   const query = tx
     .selectFrom('nodes')
     .selectAll()
@@ -193,8 +206,8 @@ async function lockedRow(db: Database, tx: Tx, input: NodeRegister, { proof }: E
 }
 
 /** Returns why this registration is refused, for the log; null: it is accepted. */
-async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, isSilent }: Registration): Promise<string | null> {
-  const { proof } = entry;
+async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, context, isSilent }: Registration): Promise<string | null> {
+  const { proof } = context;
   if (proof.kind === 'open') return null;
   if (proof.kind === 'node') {
     if (before === undefined) return 'the node of this secret does not exist';
@@ -206,7 +219,7 @@ async function refusal(tx: Tx, before: NodeRow | undefined, { input, at, entry, 
     const offline = before === undefined || isSilent(before) || before.secret_reset_at !== null;
     return (await joinRefusal(tx, before, offline, { input, at, proof })) ?? why;
   }
-  if (!entry.requireSecrets) return why;
+  if (!context.requireSecrets) return why;
   if (wantsSecret(input)) return 'REQUIRE_NODE_SECRETS is on, and this agent supports node secrets: it needs a join token';
   // The later requests of the agent are checked by the name of its node, which may differ from the machine's name.
   const hostname = before === undefined ? input.hostname : await nameFor(tx, before, input);

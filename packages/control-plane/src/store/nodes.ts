@@ -1,7 +1,7 @@
 import { failPoint } from '@berth/kit/fail-point';
 import type { NodeDisk, NodeEngine, NodeRegister } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
-import type { Entry } from '../domain/agent-identity.ts';
+import type { RegistrationContext } from '../domain/agent-identity.ts';
 import { DomainError } from '../domain/errors.ts';
 import { DEFAULT_LIMITS } from '../domain/facts.ts';
 import { presentNode } from '../domain/heir.ts';
@@ -28,7 +28,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     return recordOf(row);
   };
 
-  async function rowOf(input: NodeRegister, { proof }: Entry): Promise<Row<'nodes'> | undefined> {
+  async function rowOf(input: NodeRegister, { proof }: RegistrationContext): Promise<Row<'nodes'> | undefined> {
     const inMemory = (): Row<'nodes'> | undefined =>
       proof.kind === 'node' ? memory.peek(proof.node_id) : memory.find(input.hostname, input.role);
     const row = inMemory();
@@ -47,9 +47,13 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   }
 
   /** Marks a registration that repeats the last one, without a write; null: it contains news. */
-  async function repeated(input: NodeRegister, at: Times, entry: Entry): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
-    const row = await rowOf(input, entry);
-    if (row === undefined || !isKnownSender(row, input, entry)) return null;
+  async function repeated(
+    input: NodeRegister,
+    at: Times,
+    context: RegistrationContext,
+  ): Promise<{ node: NodeRecord; before: NodeRecord } | null> {
+    const row = await rowOf(input, context);
+    if (row === undefined || !isKnownSender(row, input, context)) return null;
     const before = recordOf(row);
     const { last_seen_at, free_storage, disk, ...said } = reportedColumns(input, at);
     const { observed_at, observed_since } = observedColumns(input, at, before);
@@ -89,20 +93,20 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
   const announced = new Map<string, 'online' | 'offline'>();
 
   return {
-    async register(input, at, entry = withoutProof, uptime = { at, since: 0 }) {
+    async register(input, at, context = withoutProof, uptime = { at, since: 0 }) {
       const times = { now: at, uptime: uptime.at };
-      const same = await repeated(input, times, entry);
+      const same = await repeated(input, times, context);
       if (same !== null) return { ...same, ...(await followAddress(same.node, input)) };
       const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
       const registered = await db.write(async (tx) => {
         const result = await registerNode(db, tx, {
           input,
           at,
-          entry,
+          context,
           reported,
           newId,
           newest: recordOf,
-          isSilent: (row) => isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, { now: at, uptime }, entry.offlineMs),
+          isSilent: (row) => isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, { now: at, uptime }, context.offlineMs),
           moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments),
         });
         await writeEvents(db, tx, registerEvents(result, at));

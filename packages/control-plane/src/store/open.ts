@@ -18,7 +18,7 @@ import { createGitTokenStore } from './git/git-tokens.ts';
 import { type NewId, randomId } from './ids.ts';
 import { createJoinTokenStore } from './identity/join-tokens.ts';
 import { createIdempotencyAnswerStore } from './idempotency-answers.ts';
-import { createHealthStore } from './health.ts';
+import { createMetricsStore } from './metric-counts.ts';
 import { createHookStore } from './hooks.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
@@ -101,7 +101,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     meta: createMetaStore(db),
     uptime: createUptimeStore(db),
     retention: createRetentionStore(db, memory),
-    health: createHealthStore(db, memory),
+    metrics: createMetricsStore(db, memory),
     notifier: db.notifier,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();

@@ -9,7 +9,7 @@ import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import { datasetMonitor } from '../../src/loops/dataset-monitor.ts';
 import { datasetRemovals } from '../../src/loops/dataset-removals.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
-import { createLook } from '../../src/monitor/look.ts';
+import { createCheckFolder } from '../../src/monitor/check-folder.ts';
 import { createScanner } from '../../src/monitor/scanner.ts';
 import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
 
@@ -402,8 +402,8 @@ describe('refused requests', () => {
     const s = await scene('sqlite::memory:');
     s.put({ a: '1' });
     // No process can check within so short a time.
-    expect(await createLook(s.base, 1)('photos')).toMatchObject({ rule: 'unreachable' });
-    expect(await createLook(s.base)('photos')).toBeNull();
+    expect(await createCheckFolder(s.base, 1)('photos')).toMatchObject({ rule: 'unreachable' });
+    expect(await createCheckFolder(s.base)('photos')).toBeNull();
   });
 
   test('without shared storage datasets are refused with this reason', async () => {

@@ -14,7 +14,7 @@ import {
 import { isRunning, processesOf } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { createLook } from '../../src/monitor/look.ts';
+import { createCheckFolder } from '../../src/monitor/check-folder.ts';
 import type { ScanResult } from '../../src/domain/scan.ts';
 import type { ScannerOptions } from '../../src/monitor/scanner.ts';
 import { leavesOf, type Monitored, monitored, scanOnce, scratchFolder, SYSTEM_PATH, standInForFind } from './support.ts';
@@ -223,21 +223,22 @@ writeSync(1, run().stdout);`);
 
   test.each<Hang>(['killable', 'unkillable'])('hangs when a folder is checked: the check fails after the time limit (%s)', async (how) => {
     const ds = await shared();
-    const look = createLook(ds.base, STALL_MS);
-    expect(await look('ds')).toBeNull();
+    const checkFolder = createCheckFolder(ds.base, STALL_MS);
+    expect(await checkFolder('ds')).toBeNull();
     await ds.share.hang(how);
     const late = { rule: 'unreachable', message: `the shared storage did not answer within ${STALL_MS / 1000} s` };
-    const looks = await timed(Promise.all(Array.from({ length: 4 }, () => look('ds'))));
+    const looks = await timed(Promise.all(Array.from({ length: 4 }, () => checkFolder('ds'))));
     expect(looks.result).toEqual([late, late, late, late]);
     expect(looks.ms).toBeLessThan(STALL_MS + SOON_MS);
     if (how === 'killable') await nothingLeft(ds);
-    else expect(await look('ds')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no other check can start') });
+    else
+      expect(await checkFolder('ds')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no other check can start') });
     ds.share.resume();
     await nothingLeft(ds);
     // The scanner notices a moment later that they ended.
-    await waitFor('it looks again', async () => (await look('ds')) === null);
+    await waitFor('it looks again', async () => (await checkFolder('ds')) === null);
     await ds.share.kill();
-    expect(await look('ds')).toEqual({
+    expect(await checkFolder('ds')).toEqual({
       rule: 'unreachable',
       message: expect.stringContaining('cannot be read (the share is not connected)'),
     });

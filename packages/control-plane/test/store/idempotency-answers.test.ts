@@ -18,16 +18,16 @@ test('the next request takes over an expired claim; expired answers are swept', 
   const stores = await open();
   const { idempotencyAnswers } = stores;
   const ann = await userIn(stores, 'ann@example.com');
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0)).toEqual({ kind: 'mine' });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 59)).toMatchObject({ kind: 'under way' });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { body_hash: 'other' }), 59)).toEqual({ kind: 'other body' });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { claimed_until: 120 }), 61)).toEqual({ kind: 'mine' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0)).toEqual({ kind: 'claimed' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 59)).toMatchObject({ kind: 'in_progress' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { body_hash: 'other' }), 59)).toEqual({ kind: 'other_body' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c2', { claimed_until: 120 }), 61)).toEqual({ kind: 'claimed' });
   await idempotencyAnswers.keep(claimOf(ann, 'r', 'c1'), Buffer.from('late'));
   await idempotencyAnswers.giveUp(claimOf(ann, 'r', 'c1'));
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 62)).toMatchObject({ kind: 'under way' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 62)).toMatchObject({ kind: 'in_progress' });
   await idempotencyAnswers.keep(claimOf(ann, 'r', 'c2'), Buffer.from('x'));
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 63)).toEqual({ kind: 'kept', answer: Buffer.from('x') });
-  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 10_000)).toEqual({ kind: 'mine' });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 63)).toEqual({ kind: 'stored', answer: Buffer.from('x') });
+  expect(await idempotencyAnswers.begin(claimOf(ann, 'r', 'c3'), 10_000)).toEqual({ kind: 'claimed' });
   expect(await idempotencyAnswers.sweep(20_000)).toBe(1);
 });
 
@@ -36,19 +36,19 @@ test('a request that saw that a claim is not renewed takes it over; a renewed cl
   const { idempotencyAnswers } = stores;
   const ann = await userIn(stores, 'ann@example.com');
   await idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
-  const watch = async (claim: string, dead?: string) =>
-    idempotencyAnswers.begin({ ...claimOf(ann, 'r', claim), ...(dead === undefined ? {} : { dead }) }, 1);
+  const watch = async (claim: string, abandoned?: string | null) =>
+    idempotencyAnswers.begin({ ...claimOf(ann, 'r', claim), ...(abandoned === undefined ? {} : { abandoned }) }, 1);
   const seen = await watch('c2');
-  if (seen.kind !== 'under way') throw new Error(seen.kind);
+  if (seen.kind !== 'in_progress') throw new Error(seen.kind);
   expect(await watch('c2')).toEqual(seen);
   await idempotencyAnswers.renew(claimOf(ann, 'r', 'c1'), 61);
   const renewed = await watch('c2', seen.renewed);
-  if (renewed.kind !== 'under way') throw new Error(renewed.kind);
+  if (renewed.kind !== 'in_progress') throw new Error(renewed.kind);
   expect(renewed.renewed).not.toBe(seen.renewed);
-  expect((await watch('c2', renewed.renewed)).kind).toBe('mine');
+  expect((await watch('c2', renewed.renewed)).kind).toBe('claimed');
   // The first holder is alive after all; it has lost the claim.
   await idempotencyAnswers.renew(claimOf(ann, 'r', 'c1'), 62);
-  expect((await watch('c3', renewed.renewed)).kind).toBe('under way');
+  expect((await watch('c3', renewed.renewed)).kind).toBe('in_progress');
 });
 
 test('a claim that was given up can be claimed again', async () => {
@@ -56,7 +56,7 @@ test('a claim that was given up can be claimed again', async () => {
   const ann = await userIn(stores, 'ann@example.com');
   await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c1'), 0);
   await stores.idempotencyAnswers.giveUp(claimOf(ann, 'r', 'c1'));
-  expect(await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({ kind: 'mine' });
+  expect(await stores.idempotencyAnswers.begin(claimOf(ann, 'r', 'c2'), 1)).toEqual({ kind: 'claimed' });
 });
 
 test('the answers of a user are bounded by number and bytes; the oldest are removed', async () => {
@@ -71,7 +71,7 @@ test('the answers of a user are bounded by number and bytes; the oldest are remo
     const claim = claimOf(who, `r${i}`, 'look');
     const { kind } = await stores.idempotencyAnswers.begin(claim, 2_000);
     await stores.idempotencyAnswers.giveUp(claim);
-    return kind === 'kept';
+    return kind === 'stored';
   };
   await fill(bob, 0, 10);
   for (let i = 10; i < 30; i++) await fill(ann, i, 1_048_576);

@@ -197,9 +197,9 @@ test('no statement walks a table that grows', async () => {
   await stores.deployments.get('d1');
   await stores.deployments.inProgress();
   // The queries of each scrape by Prometheus.
-  await stores.health.openTasks();
-  await stores.health.running();
-  await stores.health.nodes(NOW, 10);
+  await stores.metrics.openTasks();
+  await stores.metrics.running();
+  await stores.metrics.nodes(NOW, 10);
   await stores.deployments.countByStatus();
   await stores.deployments.awaitingRoute();
   await stores.deployments.servingOn(node.id);

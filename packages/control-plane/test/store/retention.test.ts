@@ -149,7 +149,7 @@ test('the record of an old deployment takes 1.5 KB on disk, whatever the number 
   await deploymentIn(stores, project, 'd1', { ...times, ...image, status: 'retired', placement: { items, winner: 'node-w1' } });
   const each = async (): Promise<number> => {
     if ((await urlOf(path)).startsWith('postgres')) await runOn(path, 'vacuum full deployments, kept_settings');
-    const { bytes, free } = await stores.health.size();
+    const { bytes, free } = await stores.metrics.size();
     return bytes - free;
   };
   const empty = await each();

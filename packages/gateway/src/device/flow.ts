@@ -3,7 +3,7 @@ import { DEVICE_TOKEN_SECONDS, type DeviceScope } from '@berth/wire/gateway';
 import type { FastifyInstance } from 'fastify';
 import type { Context } from '../login/context.ts';
 import { addressOf, userAgentOf } from '../login/request.ts';
-import { shownUserCode } from '../pages/device.ts';
+import { formatUserCode } from '../pages/device.ts';
 import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
 
 const LONGEST_DEVICE_CODE = 200;
@@ -19,7 +19,7 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
     const made = await controlPlane.call('createDeviceCode', {
       body: { address: addressOf(request), user_agent: userAgentOf(request), scope },
     });
-    const shown = shownUserCode(made.user_code);
+    const shown = formatUserCode(made.user_code);
     // Section 3.2
     return reply.headers(NO_STORE).send({
       device_code: made.device_code,

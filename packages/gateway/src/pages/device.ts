@@ -4,7 +4,7 @@ import { html, type Markup } from './html.ts';
 import { renderPage } from './layout.ts';
 
 /** Formats a user code in two groups of four characters, which are easier to read aloud and to compare. */
-export const shownUserCode = (code: string): string => (code.length === 8 ? `${code.slice(0, 4)}-${code.slice(4)}` : code);
+export const formatUserCode = (code: string): string => (code.length === 8 ? `${code.slice(0, 4)}-${code.slice(4)}` : code);
 
 const account = (identity: Identity): Markup =>
   html`Signed in as <span class="mark">${identity.email}</span> · <form method="post" action="/_oauth/logout"><button class="link" type="submit">Sign out</button></form>`;
@@ -38,7 +38,7 @@ export function confirmPage(options: { identity: Identity; seen: DeviceCodeSeen;
         ? html`It will be able to open every project and use the API of Berth with your role, as <span class="mark">${identity.email}</span>, for 90 days.`
         : html`It will be able to open every project as <span class="mark">${identity.email}</span> for 90 days. It will not be able to use the API of Berth.`
     } Continue only if you started this yourself and your device shows the same code.</p>
-<strong class="code">${shownUserCode(seen.user_code)}</strong>
+<strong class="code">${formatUserCode(seen.user_code)}</strong>
 <dl>
 <dt>Program</dt><dd>${seen.user_agent === '' ? 'a program without a name' : seen.user_agent}</dd>
 <dt>Address</dt><dd>${seen.address === '' ? 'an unknown address' : seen.address}</dd>

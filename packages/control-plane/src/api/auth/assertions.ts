@@ -40,14 +40,14 @@ export function createAssertions(deps: {
           timeoutDuration: TIMEOUT_MS,
           ...(deps.fetch === undefined ? {} : { [customFetch]: deps.fetch }),
         });
-  /** A failure to read the keys is a fault of the gateway; a failure to choose one is a fault of the assertion. */
+  /** An unreadable key set is a fault of the gateway. A key set without a usable key is a fault of the assertion. */
   const keyOf: JWTVerifyGetKey = async (header, token) => {
     if (keys === null)
       throw new DomainError('unauthenticated', 'AUTH_SERVICE_URL is not set, so assertions cannot be checked; set it on the control plane');
     try {
       return await keys(header, token);
     } catch (error) {
-      if (CHOOSING.some((kind) => error instanceof kind)) throw error;
+      if (NO_USABLE_KEY.some((kind) => error instanceof kind)) throw error;
       throw new DomainError('gateway_unreachable');
     }
   };
@@ -84,4 +84,4 @@ function originIn({ scope, device_token, sid }: JWTPayload): Origin | null {
   return typeof id === 'string' ? { kind: scope === undefined ? 'gateway_session' : 'device_token', id } : null;
 }
 
-const CHOOSING = [errors.JWKSNoMatchingKey, errors.JWKSMultipleMatchingKeys, errors.JOSENotSupported];
+const NO_USABLE_KEY = [errors.JWKSNoMatchingKey, errors.JWKSMultipleMatchingKeys, errors.JOSENotSupported];

@@ -18,7 +18,7 @@ export const newApiToken = (): string => API_TOKEN_PREFIX + random();
 export const newNodeSecret = (nodeId: string): string => `${NODE_SECRET_PREFIX}${nodeId}_${random()}`;
 export const newJoinToken = (id: string): string => `${JOIN_TOKEN_PREFIX}${id}_${random()}`;
 
-/** Contains the session id: a used token is recognised although only the hash of the current one is stored. */
+/** Contains the session id, so Berth recognizes the reuse of an older token, although it stores only the hash of the current one. */
 export const newRefreshToken = (sessionId: string, origin: Origin | null): string =>
   `berthref_${sessionId}${origin === null ? '' : `.${originText(origin)}`}_${random()}`;
 /** Returns null for text that is not a refresh token. */
@@ -30,7 +30,7 @@ export function readRefreshToken(refreshToken: string): { sessionId: string; ori
 /** Returns a code in the form that people read: `BCDF-GHJK`. */
 export function newUserCode(): string {
   const letters = Array.from({ length: USER_CODE_LENGTH }, () => USER_CODE_LETTERS[randomInt(USER_CODE_LETTERS.length)] ?? '');
-  return shownUserCode(letters.join(''));
+  return formatUserCode(letters.join(''));
 }
 /** Ignores case, spaces and dashes (RFC 8628 section 6.1). Returns null for text that cannot be a user code. */
 export function userCodeOf(typed: string): string | null {
@@ -38,4 +38,4 @@ export function userCodeOf(typed: string): string | null {
   return USER_CODE.test(letters) ? letters : null;
 }
 const USER_CODE = new RegExp(`^[${USER_CODE_LETTERS}]{${USER_CODE_LENGTH}}$`);
-export const shownUserCode = (letters: string): string => `${letters.slice(0, 4)}-${letters.slice(4)}`;
+export const formatUserCode = (letters: string): string => `${letters.slice(0, 4)}-${letters.slice(4)}`;

@@ -6,7 +6,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { matchesEtag } from '../etag.ts';
 import type { Holds } from '../holds.ts';
-import { sha256Of, newDeviceCode, newDeviceToken, newId, newUserCode, shownUserCode, userCodeOf } from '../auth/secrets.ts';
+import { sha256Of, newDeviceCode, newDeviceToken, newId, newUserCode, formatUserCode, userCodeOf } from '../auth/secrets.ts';
 import { deviceTokenView, time } from '../views.ts';
 
 /** There are 20^8 user codes, so a collision is rare. Five in a row mean a bug. */
@@ -94,7 +94,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
       const code = await stores.deviceCodes.findPending(hash, now());
       if (code === null) throw new DomainError('not_found', 'the user code is unknown or has expired');
       return {
-        user_code: shownUserCode(letters),
+        user_code: formatUserCode(letters),
         requested_at: time(code.created_at),
         expires_at: time(code.expires_at),
         address: code.address,

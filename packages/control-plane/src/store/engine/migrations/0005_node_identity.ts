@@ -1,4 +1,4 @@
-/** Adds what agents report about their node, node secrets, join tokens, and the architecture of images. */
+/** Adds what agents report about their node, node secrets, join tokens, admissions of nodes by an admin, and the architecture of images. */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { Capabilities } from '../capabilities.ts';
@@ -7,6 +7,7 @@ export const nodeIdentity = ({ text }: Capabilities): Migration => ({
   async up(db: Kysely<unknown>) {
     for (const column of ['arch', 'engine', 'capabilities', 'disk', 'secret_hash', 'boots'])
       await db.schema.alterTable('nodes').addColumn(column, text).execute();
+    // `boots`: other agent processes that use the name of this node (domain/boots.ts), as JSON. Few nodes have any: the index is partial.
     await db.schema.createIndex('nodes_boots').on('nodes').columns(['id']).where(sql.ref('boots'), 'is not', null).execute();
     await db.schema.alterTable('nodes').addColumn('secret_used', 'integer').execute();
     await db.schema.alterTable('nodes').addColumn('secret_reset_at', 'bigint').execute();

@@ -1,11 +1,11 @@
-/** Numbers for each scrape of Prometheus. No query walks a table that grows. */
+/** Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes by an index, never the history. */
 import type { NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
-import type { HealthStore } from '../domain/stores.ts';
+import type { MetricsStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 
-export function createHealthStore(db: Database, memory: NodeMemory): HealthStore {
+export function createMetricsStore(db: Database, memory: NodeMemory): MetricsStore {
   return {
     size: () => db.capabilities.size(db.kysely),
     onQuery: (listener) => db.onQuery(listener),
@@ -26,11 +26,11 @@ export function createHealthStore(db: Database, memory: NodeMemory): HealthStore
         .groupBy('health_status')
         .execute(),
 
-    async nodes(since, most) {
+    async nodes(onlineSince, maxStorageRows) {
       if (!db.capabilities.sharedByControlPlanes) {
         // All rows are in memory.
         const all = await memory.all(db.kysely);
-        const counts = Map.groupBy(all, (node) => `${node.role} ${node.last_seen_at >= since ? 'online' : 'offline'}`);
+        const counts = Map.groupBy(all, (node) => `${node.role} ${node.last_seen_at >= onlineSince ? 'online' : 'offline'}`);
         const storage = all.flatMap(({ role, hostname, free_storage, max_storage }) =>
           free_storage === null ? [] : [{ role, hostname, free: free_storage, max: max_storage }],
         );
@@ -39,14 +39,14 @@ export function createHealthStore(db: Database, memory: NodeMemory): HealthStore
             const [role, status] = key.split(' ') as [NodeRole, 'online' | 'offline'];
             return { role, status, count: nodes.length };
           }),
-          storage: storage.toSorted((a, b) => a.free - b.free).slice(0, most),
+          storage: storage.toSorted((a, b) => a.free - b.free).slice(0, maxStorageRows),
         };
       }
       const counts = await db.kysely
         .selectFrom('nodes')
         .select((eb) => [
           'role',
-          sql<'online' | 'offline'>`case when last_seen_at >= ${since} then 'online' else 'offline' end`.as('status'),
+          sql<'online' | 'offline'>`case when last_seen_at >= ${onlineSince} then 'online' else 'offline' end`.as('status'),
           eb.fn.countAll<number>().as('count'),
         ])
         .groupBy(['role', 'status'])
@@ -56,7 +56,7 @@ export function createHealthStore(db: Database, memory: NodeMemory): HealthStore
         .select(['role', 'hostname', 'free_storage', 'max_storage'])
         .where('free_storage', 'is not', null)
         .orderBy('free_storage')
-        .limit(most)
+        .limit(maxStorageRows)
         .execute();
       return {
         counts,

@@ -1,4 +1,4 @@
-/** Verbs that look: status, logs, open, placement, events. */
+/** Commands that show what happens and change nothing: status, logs, open, placement, events. */
 import type { Deployment, LogLine } from '@berth/wire/deployment';
 import type { Event } from '@berth/wire/event';
 import type { Project } from '@berth/wire/project';
@@ -20,7 +20,7 @@ const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the proje
 const AWAY = { min: 500, max: 5_000 };
 const AWAY_MS = 120_000;
 
-export const LOOK_COMMANDS: readonly Command[] = [
+export const STATUS_COMMANDS: readonly Command[] = [
   {
     name: 'status',
     summary: 'Show what runs and what is in progress; outside a project: what needs attention',

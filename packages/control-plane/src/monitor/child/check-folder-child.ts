@@ -1,13 +1,16 @@
-/** Started by look.ts with argv `base path`. Prints a FolderProblem as JSON. */
+/**
+ * Started by check-folder.ts with two arguments: the base path and the dataset's path. Prints a FolderProblem as JSON, or `null` if the
+ * folder can be a dataset.
+ */
 import { realpathSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { FolderProblem } from '../../domain/folder-check.ts';
 import { reasonOf } from './share.ts';
 
 const [, , basePath = '', nfsPath = ''] = process.argv;
-process.stdout.write(JSON.stringify(look(basePath, nfsPath)));
+process.stdout.write(JSON.stringify(checkFolder(basePath, nfsPath)));
 
-function look(base: string, path: string): FolderProblem {
+function checkFolder(base: string, path: string): FolderProblem {
   const root = real(base);
   if (typeof root !== 'string') return { rule: 'unreachable', message: `the shared storage ${base} ${reasonOf(root.code)}` };
   const folder = real(join(root, path));
@@ -20,18 +23,18 @@ function look(base: string, path: string): FolderProblem {
   }
   if (!folder.startsWith(root === '/' ? '/' : `${root}/`)) return { rule: 'outside', message: `“${path}” leads out of the shared storage` };
   // The path was resolved, but a share can become stale at any time.
-  const isFolder = tried(() => statSync(folder).isDirectory());
+  const isFolder = resultOrCode(() => statSync(folder).isDirectory());
   if (typeof isFolder !== 'boolean') return { rule: 'unreachable', message: `“${path}” ${reasonOf(isFolder.code)}` };
   return isFolder ? null : { rule: 'not_a_folder', message: `“${path}” is not a folder` };
 }
 
 function real(path: string): string | { code: string } {
-  return tried(() => realpathSync.native(path));
+  return resultOrCode(() => realpathSync.native(path));
 }
 
-function tried<T>(ask: () => T): T | { code: string } {
+function resultOrCode<T>(call: () => T): T | { code: string } {
   try {
-    return ask();
+    return call();
   } catch (error) {
     return { code: (error as NodeJS.ErrnoException).code ?? 'unknown' };
   }

@@ -7,17 +7,17 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { FolderProblem, CheckFolder } from '../domain/folder-check.ts';
 
-const CHILD = fileURLToPath(new URL('./child/look-child.ts', import.meta.url));
+const CHILD = fileURLToPath(new URL('./child/check-folder-child.ts', import.meta.url));
 const ANSWER_MS = 5_000;
 const MOST = 4;
 
 /** Its stdout is the answer. */
-type StartLook = (basePath: string, nfsPath: string) => ChildProcess;
-const startChild: StartLook = (basePath, nfsPath) =>
+type StartCheck = (basePath: string, nfsPath: string) => ChildProcess;
+const startChild: StartCheck = (basePath, nfsPath) =>
   spawn(process.execPath, [CHILD, basePath, nfsPath], { stdio: ['ignore', 'pipe', 'inherit'], env: {} });
 
 /** `basePath`: null if there is no shared storage. */
-export function createLook(basePath: string | null, answerMs = ANSWER_MS, start = startChild): CheckFolder {
+export function createCheckFolder(basePath: string | null, answerMs = ANSWER_MS, start = startChild): CheckFolder {
   const places = createPlaces(answerMs);
   const busy = `${MOST} checks of the shared storage are running or hang, so no other check can start; try again later`;
   const late = `the shared storage did not answer within ${answerMs / 1000} s`;

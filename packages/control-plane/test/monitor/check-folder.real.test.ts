@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { createLook } from '../../src/monitor/look.ts';
+import { createCheckFolder } from '../../src/monitor/check-folder.ts';
 import { scratchFolder } from './support.ts';
 
 const dir = (): string => {
@@ -21,9 +21,9 @@ const dir = (): string => {
 };
 
 test('a folder below the base is fine, also by a symlink that stays inside', async () => {
-  const look = createLook(dir());
-  expect(await look('lab/genomes')).toBeNull();
-  expect(await look('inside')).toBeNull();
+  const checkFolder = createCheckFolder(dir());
+  expect(await checkFolder('lab/genomes')).toBeNull();
+  expect(await checkFolder('inside')).toBeNull();
 });
 
 test.each([
@@ -34,14 +34,17 @@ test.each([
   ['.', 'outside'],
   ['circle', 'outside'],
 ])('%s: %s', async (path, rule) => {
-  expect(await createLook(dir())(path)).toMatchObject({ rule });
+  expect(await createCheckFolder(dir())(path)).toMatchObject({ rule });
 });
 
 test('a share that is not there, none at all, and one that does not answer in time', async () => {
   const base = dir();
-  expect(await createLook(join(base, 'gone'))('lab')).toMatchObject({ rule: 'unreachable' });
-  expect(await createLook(null)('lab')).toMatchObject({ rule: 'no_share' });
-  expect(await createLook(base, 1)('lab')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('did not answer') });
+  expect(await createCheckFolder(join(base, 'gone'))('lab')).toMatchObject({ rule: 'unreachable' });
+  expect(await createCheckFolder(null)('lab')).toMatchObject({ rule: 'no_share' });
+  expect(await createCheckFolder(base, 1)('lab')).toMatchObject({
+    rule: 'unreachable',
+    message: expect.stringContaining('did not answer'),
+  });
 });
 
 test.each([
@@ -51,7 +54,7 @@ test.each([
   const base = dir();
   const breaks = `import fs from 'node:fs'; import { syncBuiltinESMExports } from 'node:module';
 fs.statSync = () => { throw Object.assign(new Error('gone'), { code: '${code}' }); }; syncBuiltinESMExports();`;
-  const child = fileURLToPath(new URL('../../src/monitor/child/look-child.ts', import.meta.url));
+  const child = fileURLToPath(new URL('../../src/monitor/child/check-folder-child.ts', import.meta.url));
   const preload = `data:text/javascript,${encodeURIComponent(breaks)}`;
   const answer = execFileSync(process.execPath, ['--import', preload, child, base, 'lab'], { encoding: 'utf8' });
   expect(JSON.parse(answer)).toEqual({ rule: 'unreachable', message: `“lab” ${reason}` });
@@ -82,8 +85,8 @@ describe('many looks at once', () => {
 
   test('four run at a time, the others in their turn', async () => {
     const { started, start } = heldChildren();
-    const look = createLook('/base', 30_000, start);
-    const answers = Promise.all(Array.from({ length: 6 }, () => look('lab')));
+    const checkFolder = createCheckFolder('/base', 30_000, start);
+    const answers = Promise.all(Array.from({ length: 6 }, () => checkFolder('lab')));
     await turn();
     expect(started).toHaveLength(4);
     for (let i = 0; i < 6; i += 1) {
@@ -97,17 +100,17 @@ describe('many looks at once', () => {
 
   test('while four checks hang, the next one is refused at once; when one exits, checks start again', async () => {
     const { started, start } = heldChildren();
-    const look = createLook('/base', 100, start);
-    const hung = await Promise.all(Array.from({ length: 4 }, () => look('lab')));
+    const checkFolder = createCheckFolder('/base', 100, start);
+    const hung = await Promise.all(Array.from({ length: 4 }, () => checkFolder('lab')));
     expect(hung.map((answer) => answer?.message)).toEqual(
       Array.from({ length: 4 }, () => 'the shared storage did not answer within 0.1 s'),
     );
-    expect(await look('lab')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no other check can start') });
+    expect(await checkFolder('lab')).toMatchObject({ rule: 'unreachable', message: expect.stringContaining('no other check can start') });
     expect(started).toHaveLength(4);
     started[0]?.end();
     await turn();
     await turn();
-    const again = look('lab');
+    const again = checkFolder('lab');
     await turn();
     expect(started).toHaveLength(5);
     started[4]?.end();
