@@ -1,6 +1,7 @@
 /** Values from a person or from standard input. A secret is never an argument: other users of the machine can read arguments. */
 import type { Io } from './io.ts';
 import { canAsk } from './io.ts';
+import { oneLine } from './output/text.ts';
 import { CliError, EXIT, usage } from './problem.ts';
 
 /** Most bytes of a value of an environment variable or a secret, and its newline. */
@@ -15,19 +16,20 @@ export async function readOneValue(io: Io): Promise<string> {
 /** Reads a value from a hidden prompt in a terminal, otherwise from standard input. */
 export async function readValue(io: Io, what: string, hidden: boolean): Promise<string> {
   if (!io.terminal.in) return readOneValue(io);
+  if (!canAsk(io)) throw usage(`${what} cannot be asked for in this terminal`, 'give it on standard input');
   return hidden ? askSecret(what) : askText(what);
 }
 
-export async function askSecret(message: string): Promise<string> {
+async function askSecret(message: string): Promise<string> {
   const { password, isCancel } = await import('@clack/prompts');
-  const given = await password({ message, output: process.stderr });
+  const given = await password({ message: oneLine(message), output: process.stderr });
   if (isCancel(given)) throw cancelled();
   return given;
 }
 
 async function askText(message: string): Promise<string> {
   const { text, isCancel } = await import('@clack/prompts');
-  const given = await text({ message, output: process.stderr });
+  const given = await text({ message: oneLine(message), output: process.stderr });
   if (isCancel(given)) throw cancelled();
   return given;
 }
@@ -37,8 +39,8 @@ export async function confirmed(io: Io, yes: boolean, question: string): Promise
   if (yes) return;
   if (!canAsk(io)) throw usage(`${question} Nobody can answer here`, 'repeat the command with --yes');
   const { confirm, isCancel } = await import('@clack/prompts');
-  const answer = await confirm({ message: question, initialValue: false, output: process.stderr });
+  const answer = await confirm({ message: oneLine(question), initialValue: false, output: process.stderr });
   if (isCancel(answer) || !answer) throw cancelled();
 }
 
-const cancelled = (): CliError => new CliError(EXIT.interrupted, 'interrupted', 'nothing was changed');
+export const cancelled = (): CliError => new CliError(EXIT.interrupted, 'interrupted', 'nothing was changed');

@@ -5,7 +5,7 @@ import type { Io } from './io.ts';
 import { chooseAddress } from './session/choose.ts';
 import { openSession, type Session } from './session/session.ts';
 import { selectProject } from './project/select.ts';
-import { type Paint, paintWith } from './output/text.ts';
+import { jsonLine, type Paint, paintWith, safePainted } from './output/text.ts';
 
 export type GlobalOptions = { json?: boolean; context?: string; project?: string };
 
@@ -26,6 +26,8 @@ export type Cli = {
   printLine(data: unknown, text: () => string): void;
   /** Prints a sentence on stderr; not with --json. */
   say(text: string): void;
+  /** Like `say`, also with --json: a person must read it. */
+  tell(text: string): void;
   paintOut: Paint;
   paintErr: Paint;
 };
@@ -40,8 +42,10 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
     return opened;
   };
   const json = options.json === true;
+  const tell = (text: string): void => io.err(`${safePainted(text)}\n`);
   const put = (data: unknown, text: () => string): void => {
-    const shown = json ? JSON.stringify(data) : text();
+    // A server may send control characters anywhere.
+    const shown = json ? jsonLine(data) : safePainted(text());
     if (shown !== '') io.out(`${shown}\n`);
   };
   return {
@@ -54,7 +58,8 @@ export function createCli(io: Io, options: GlobalOptions): Cli {
     projectOf: async (other, named) => (await selectProject(io, other, named)).project,
     print: put,
     printLine: put,
-    say: (text) => json || io.err(`${text}\n`),
+    say: (text) => json || tell(text),
+    tell,
     paintOut: paintWith(io.terminal.out && io.config.canDraw),
     paintErr: paintWith(io.terminal.err && io.config.canDraw),
   };

@@ -15,8 +15,10 @@ export const SETTINGS = {
 
 export type CliConfig = Values<typeof SETTINGS> & {
   home: string;
-  /** False for NO_COLOR and TERM=dumb: no colours and no cursor movements. */
+  /** False for NO_COLOR and TERM=dumb: no colours and no steps that move. */
   canDraw: boolean;
+  /** TERM=dumb: the cursor cannot move, so no question can be asked. */
+  isDumb: boolean;
   /** True if a graphical session or a desktop exists, so that a browser can open. */
   hasDisplay: boolean;
   /** Environment for git and the browser. */
@@ -29,6 +31,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): CliConfig {
     ...readSettings(SETTINGS, env),
     home: env['HOME'] ?? '/',
     canDraw: (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb',
+    isDumb: env['TERM'] === 'dumb',
     hasDisplay: process.platform !== 'linux' || (env['DISPLAY'] ?? env['WAYLAND_DISPLAY'] ?? '') !== '' || (env['BROWSER'] ?? '') !== '',
     childEnv: Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('BERTH_'))),
   };

@@ -23,4 +23,4 @@ export type Io = {
 /** True if stderr can show a picture that moves: a terminal that is not dumb, without NO_COLOR. */
 export const canAnimate = (io: Io): boolean => io.terminal.err && io.config.canDraw;
 /** True if a person can answer questions. */
-export const canAsk = (io: Io): boolean => io.terminal.in && io.terminal.err && io.config.canDraw;
+export const canAsk = (io: Io): boolean => io.terminal.in && io.terminal.err && !io.config.isDumb;

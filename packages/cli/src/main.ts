@@ -6,6 +6,7 @@ import { readConfig } from './config.ts';
 import type { Io } from './io.ts';
 import { EXIT, usage } from './problem.ts';
 import { run } from './run.ts';
+import { renewalsEnded } from './session/renewals.ts';
 
 /** Time for the last sentence of an interrupted command. */
 const INTERRUPT_MS = 500;
@@ -14,18 +15,21 @@ export async function main(argv: readonly string[]): Promise<void> {
   const config = settingsOrExit(readConfig);
   const interrupted = new AbortController();
   // The command may say what continues. Without this, a command that only waits for an answer would ignore Ctrl-C.
+  const leave = (code: number): void => void renewalsEnded().then(() => process.exit(code));
   process.on('SIGINT', () => {
-    if (interrupted.signal.aborted) process.exit(EXIT.interrupted);
+    if (interrupted.signal.aborted) return leave(EXIT.interrupted);
     interrupted.abort(new Error('interrupted'));
-    setTimeout(() => process.exit(EXIT.interrupted), INTERRUPT_MS).unref();
+    setTimeout(() => leave(EXIT.interrupted), INTERRUPT_MS).unref();
   });
-  process.on('SIGTERM', () => process.exit(143));
+  process.on('SIGTERM', () => leave(143));
+  // The terminal was closed.
+  process.on('SIGHUP', () => leave(129));
   let hasDrawn = false;
   // The cursor is hidden while steps are drawn.
   process.on('exit', () => hasDrawn && process.stderr.write('\u001b[?25h'));
   // A reader such as `head` that closes the pipe has all that it wants.
   for (const stream of [process.stdout, process.stderr])
-    stream.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.refused));
+    stream.on('error', (error: NodeJS.ErrnoException) => leave(error.code === 'EPIPE' ? EXIT.done : EXIT.refused));
 
   const io: Io = {
     config,

@@ -6,7 +6,7 @@ import { type Command, globalOptions, type Option, type Options } from './comman
 import { COMMANDS, NOUNS } from './commands/table.ts';
 import { complete } from './completion/complete.ts';
 import type { Io } from './io.ts';
-import { safe } from './output/text.ts';
+import { jsonLine, safe } from './output/text.ts';
 import { CliError, EXIT, type Exit, failureOf, usage } from './problem.ts';
 import { mismatchAfter } from './session/version.ts';
 
@@ -36,7 +36,7 @@ function ofParser(error: CommanderError): unknown {
 function report(error: unknown, io: Io, json: boolean): Exit {
   if (error === undefined) return EXIT.done;
   const { exit, lines, problem } = failureOf(error);
-  if (json) io.err(`${JSON.stringify(problem)}\n`);
+  if (json) io.err(`${jsonLine(problem)}\n`);
   else if (lines.length > 0) io.err(`berth: ${lines.map((line) => safe(line)).join('\n  ')}\n`);
   return exit;
 }

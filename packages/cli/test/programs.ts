@@ -1,5 +1,5 @@
 /** The command line as a process of its own: in a pipe, in a terminal, and in the terminal of a shell. */
-import { execFile, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
@@ -37,6 +37,7 @@ export type Programs = {
   env: Record<string, string>;
   /** Runs `berth` to its end. `stdin: null`: standard input is closed. */
   run(argv: readonly string[], given?: RunGiven): Promise<Result>;
+  start(argv: readonly string[], given?: RunGiven): { child: ChildProcess; ended: Promise<Result> };
   /** Runs `berth` in a terminal. */
   terminal(argv: readonly string[], given?: TerminalGiven): Terminal;
   /** Runs a line of a shell in a terminal. `berth` is on its PATH. */
@@ -63,23 +64,24 @@ export function programs(): Programs {
   afterAll(() => rmSync(home, { recursive: true, force: true }));
   const env = { PATH: [bin, dirname(process.execPath), process.env['PATH'] ?? ''].join(delimiter), HOME: home, LANG: 'C.UTF-8' };
 
-  function run(argv: readonly string[], given: RunGiven = {}): Promise<Result> {
-    return new Promise((resolve, reject) => {
-      const child = spawn(process.execPath, [BERTH, ...argv], {
-        cwd: given.cwd ?? home,
-        env: { ...env, ...given.env },
-        stdio: [given.stdin === null ? 'ignore' : 'pipe', 'pipe', 'pipe'],
-      });
-      let [out, err] = ['', ''];
-      child.stdout?.setEncoding('utf8').on('data', (text: string) => (out += text));
-      child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-        err += text;
-        given.onErr?.(err);
-      });
+  function start(argv: readonly string[], given: RunGiven = {}): { child: ChildProcess; ended: Promise<Result> } {
+    const child = spawn(process.execPath, [BERTH, ...argv], {
+      cwd: given.cwd ?? home,
+      env: { ...env, ...given.env },
+      stdio: [given.stdin === null ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+    });
+    let [out, err] = ['', ''];
+    child.stdout?.setEncoding('utf8').on('data', (text: string) => (out += text));
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      err += text;
+      given.onErr?.(err);
+    });
+    child.stdin?.on('error', () => undefined).end(given.stdin ?? '');
+    const ended = new Promise<Result>((resolve, reject) => {
       child.once('error', reject);
       child.once('close', (code) => resolve({ code: code ?? -1, out, err }));
-      child.stdin?.on('error', () => undefined).end(given.stdin ?? '');
     });
+    return { child, ended };
   }
 
   function shell(line: string, given: TerminalGiven = {}): Terminal {
@@ -122,7 +124,8 @@ export function programs(): Programs {
   return {
     home,
     env,
-    run,
+    run: (argv, given) => start(argv, given).ended,
+    start,
     shell,
     terminal: (argv, given) => shell(`exec ${[process.execPath, BERTH, ...argv].map(quoted).join(' ')}`, given),
   };

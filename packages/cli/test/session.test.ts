@@ -121,14 +121,18 @@ describe('refresh', () => {
     expect(stored(who.home).token).not.toBe('not-a-token');
   });
 
-  test('a refresh token that was used before ends the session: exit 4 with what to do', async () => {
+  test('a refresh token that was used before ends a session by password: exit 4, and the command that it names signs in again', async () => {
     const { url } = served;
     const who = await signedIn(url);
     const { refresh_token } = stored(who.home);
     change(who.home, { expires_at: 0 });
     expect((await who.berth(['whoami'])).code).toBe(0);
     change(who.home, { expires_at: 0, refresh_token });
-    expect(await who.berth(['whoami'])).toMatchObject({ code: 4, err: expect.stringContaining(`berth login ${url}`) });
+    const refused = await who.berth(['whoami']);
+    expect(refused).toMatchObject({ code: 4, out: '', err: expect.stringContaining(`next: berth login ${url} --email ${ADMIN}`) });
+    const next = /next: berth (login .*)/.exec(refused.err)?.[1]?.split(' ') ?? [];
+    expect((await who.berth(next, { stdin: PASSWORD })).code).toBe(0);
+    expect((await who.berth(['whoami'])).code).toBe(0);
   });
 
   test('a token file that others can read is refused', async () => {

@@ -3,7 +3,7 @@ import type { LoginAnswer } from '@berth/wire/access';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import { BERTH_VERSION } from '@berth/wire/version';
 import type { Cli } from '../cli.ts';
-import { askSecret, readOneValue } from '../ask.ts';
+import { readValue } from '../ask.ts';
 import { refused, usage } from '../problem.ts';
 import { record, table } from '../output/text.ts';
 import { openBrowser } from '../session/browser.ts';
@@ -157,15 +157,15 @@ async function byDevice(cli: Cli, url: string, browser: boolean): Promise<{ answ
   if (endpoints === null)
     throw refused('no_gateway', `${url} offers no sign-in in a browser: no gateway answers there`, `berth login ${url} --email ADDRESS`);
   const asked = await askForCode(endpoints);
-  cli.io.err(`Open ${asked.address} and enter the code ${cli.paintErr('bold', asked.userCode)}\n`);
-  if (browser && (await openBrowser(cli.io, asked.completeAddress))) cli.io.err('A browser was opened with the code filled in.\n');
-  cli.io.err('Waiting for your confirmation…\n');
+  cli.tell(`Open ${asked.address} and enter the code ${cli.paintErr('bold', asked.userCode)}`);
+  if (browser && (await openBrowser(cli.io, asked.completeAddress))) cli.tell('A browser was opened with the code filled in.');
+  cli.tell('Waiting for your confirmation…');
   const deviceToken = await waitForToken(cli.io, endpoints, asked);
   return { answer: await exchange(url, deviceToken), deviceToken };
 }
 
 async function byPassword(cli: Cli, url: string, email: string): Promise<LoginAnswer> {
-  const password = cli.io.terminal.in ? await askSecret(`Password of ${email}`) : await readOneValue(cli.io);
+  const password = await readValue(cli.io, `Password of ${email}`, true);
   if (password === '') throw usage('the password is empty', 'give it on standard input, or run the command in a terminal');
   try {
     return await anonymous(url).call('login', { body: { email, password } });

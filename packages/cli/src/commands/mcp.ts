@@ -21,7 +21,7 @@ export const MCP_COMMANDS: readonly Command[] = [
       if (options['http'] === undefined) return serveStdio(cli, allowChanges);
       const { url } = chooseAddress(cli.io, cli.context);
       const server = await serveHttp(cli, url, { listen: textOf(options, 'http') ?? '127.0.0.1:7332', allowChanges });
-      cli.io.err(`berth mcp listens at ${server.address} for ${url}\n`);
+      cli.tell(`berth mcp listens at ${server.address} for ${url}`);
       await new Promise<void>((resolve) => cli.io.interrupted.addEventListener('abort', () => resolve(), { once: true }));
       await server.close();
     },

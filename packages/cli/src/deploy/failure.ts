@@ -74,11 +74,11 @@ function nextFor(d: Deployment, project: string): string {
 }
 
 export function printExplained(cli: Cli, d: Deployment, why: Explained): void {
-  const { io, paintErr: paint } = cli;
+  const { paintErr: paint } = cli;
   const head =
     d.status === 'failed' ? `deployment ${d.generation} failed at ${why.step}: ${why.code}` : `deployment ${d.generation} was ${d.status}`;
-  io.err(`\n${paint('red', head)}\n  ${oneLine(why.message)}\n`);
+  cli.tell(`\n${paint('red', head)}\n  ${oneLine(why.message)}`);
   if (why.lines.length > 0)
-    io.err(`\n${paint('dim', `last ${why.lines.length} lines of the log:`)}\n${why.lines.map((line) => `  ${line}`).join('\n')}\n`);
-  io.err(`\nserves: ${why.serves}\nnext:   ${why.next}\n`);
+    cli.tell(`\n${paint('dim', `last ${why.lines.length} lines of the log:`)}\n${why.lines.map((line) => `  ${line}`).join('\n')}`);
+  cli.tell(`\nserves: ${why.serves}\nnext:   ${why.next}`);
 }

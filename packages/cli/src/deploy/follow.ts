@@ -98,7 +98,7 @@ async function watchDrain(cli: Cli, live: Deployment, { oldId, drainMs }: Follow
 /** One JSON object for each change of a step. */
 function jsonRenderer(cli: Cli, id: string): Renderer {
   const shown = new Map<string, string>();
-  const line = (data: object): void => cli.io.out(`${JSON.stringify(data)}\n`);
+  const line = (data: object): void => cli.printLine(data, () => '');
   return {
     show(steps: readonly Step[]) {
       for (const { name, state, detail, startedAt, endedAt } of steps) {

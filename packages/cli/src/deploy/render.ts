@@ -1,8 +1,9 @@
 /**
  * Shows steps on stderr. In a terminal, the steps are a block that is drawn again in place. Otherwise each change is one line, once.
  */
+import { stripVTControlCharacters } from 'node:util';
 import { type Io, canAnimate } from '../io.ts';
-import { oneLine, type Paint, paintWith, truncate } from '../output/text.ts';
+import { oneLine, type Paint, paintWith, safe, truncate, widthOf } from '../output/text.ts';
 import { seconds } from '../output/units.ts';
 import type { Step, StepState } from './steps.ts';
 
@@ -34,7 +35,7 @@ function plain(io: Io): Renderer {
         io.err(`${text}${ended && step.endedAt !== null ? ` (${seconds(step.endedAt - step.startedAt)})` : ''}\n`);
       }
     },
-    note: (text) => io.err(`${text}\n`),
+    note: (text) => io.err(`${safe(text)}\n`),
     end: () => undefined,
   };
 }
@@ -44,15 +45,17 @@ const wordOf = ({ state }: Step): string => ({ running: 'runs', done: 'done', fa
 function animated(io: Io): Renderer {
   const paint = paintWith(true);
   let steps: readonly Step[] = [];
-  let drawn = 0;
+  /** Columns of each drawn line. */
+  let drawn: number[] = [];
   let frame = 0;
   let ended = false;
-  const erase = (): string => (drawn === 0 ? '' : `\u001b[${drawn}A\r\u001b[J`);
+  /** A terminal that became narrower shows a line in several rows. */
+  const rows = (): number => drawn.reduce((sum, width) => sum + Math.max(1, Math.ceil(width / io.columns())), 0);
+  const erase = (): string => (drawn.length === 0 ? '' : `\u001b[${rows()}A\r\u001b[J`);
   function draw(above = ''): void {
-    // A line that wraps would make the block higher than the number of lines that `erase` removes.
     const lines = steps.map((step) => lineOf(step, io, paint, FRAMES[frame % FRAMES.length] ?? ''));
     io.err(`${erase()}${above}${lines.map((line) => `${line}\n`).join('')}`);
-    drawn = lines.length;
+    drawn = lines.map((line) => widthOf(stripVTControlCharacters(line)));
   }
   const timer = setInterval(() => {
     frame++;
@@ -65,7 +68,7 @@ function animated(io: Io): Renderer {
       steps = next;
       draw();
     },
-    note: (text) => draw(`${text}\n`),
+    note: (text) => draw(`${safe(text)}\n`),
     end() {
       // The text below the steps must not be followed by another picture of them.
       if (ended) return;

@@ -9,6 +9,20 @@ export const safe = (text: string): string => stripVTControlCharacters(text).rep
 /** Like `safe`, on one line. */
 export const oneLine = (text: string): string => safe(text).replaceAll(/\s+/g, ' ').trim();
 
+/** Characters of two columns: East Asian wide ones and emoji. */
+const WIDE =
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
+const graphemes = new Intl.Segmenter();
+const columnsOf = (grapheme: string): number => (/^[\p{M}\u200b-\u200d]/u.test(grapheme) ? 0 : WIDE.test(grapheme) ? 2 : 1);
+
+/** Columns of a text without control characters in a terminal. */
+export function widthOf(text: string): number {
+  // Nearly all texts are ASCII, and a table measures thousands of them.
+  if (/^[ -~]*$/.test(text)) return text.length;
+  return [...graphemes.segment(text)].reduce((sum, { segment }) => sum + columnsOf(segment), 0);
+}
+const padded = (text: string, width: number): string => text + ' '.repeat(Math.max(0, width - widthOf(text)));
+
 const CODES = { bold: [1, 22], dim: [2, 22], red: [31, 39], green: [32, 39], yellow: [33, 39], cyan: [36, 39] } as const;
 export type Paint = (style: keyof typeof CODES, text: string) => string;
 export const paintWith =
@@ -16,8 +30,31 @@ export const paintWith =
   (style, text) =>
     colours ? `\u001b[${CODES[style][0]}m${text}\u001b[${CODES[style][1]}m` : text;
 
+const PAINTED = /(\u001b\[(?:1|2|22|31|32|33|36|39)m)/;
+/** Like `safe`, but keeps what `paintWith` adds. */
+export const safePainted = (text: string): string =>
+  text
+    .split(PAINTED)
+    .map((part, index) => (index % 2 === 1 ? part : safe(part)))
+    .join('');
+
+/** JSON escapes only some control characters; a terminal also obeys U+009B. */
+export const jsonLine = (data: unknown): string =>
+  JSON.stringify(data).replaceAll(
+    /[\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g,
+    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+
 export function truncate(text: string, width: number): string {
-  return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`;
+  if (widthOf(text) <= width) return text;
+  let kept = '';
+  let used = 1;
+  for (const { segment } of graphemes.segment(text)) {
+    used += columnsOf(segment);
+    if (used > width) break;
+    kept += segment;
+  }
+  return `${kept}…`;
 }
 
 export type Column<T> = { head: string; of: (item: T) => string };
@@ -25,11 +62,11 @@ export type Column<T> = { head: string; of: (item: T) => string };
 /** Returns aligned columns with a heading. */
 export function table<T>(items: readonly T[], columns: readonly Column<T>[]): string {
   const rows = [columns.map((c) => c.head), ...items.map((item) => columns.map((c) => oneLine(c.of(item))))];
-  const widths = columns.map((_, i) => Math.max(...rows.map((row) => (row[i] ?? '').length)));
+  const widths = columns.map((_, i) => rows.reduce((widest, row) => Math.max(widest, widthOf(row[i] ?? '')), 0));
   return rows
     .map((row) =>
       row
-        .map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0)))
+        .map((cell, i) => (i === row.length - 1 ? cell : padded(cell, widths[i] ?? 0)))
         .join('  ')
         .trimEnd(),
     )

@@ -2,6 +2,7 @@
 import { basename } from 'node:path';
 import type { ProjectCreate } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
+import { cancelled } from '../ask.ts';
 import { canAsk } from '../io.ts';
 import { CliError, usage } from '../problem.ts';
 import { writeLink } from './link.ts';
@@ -14,7 +15,6 @@ export async function projectToDeploy(cli: Cli, named: string | undefined): Prom
   } catch (error) {
     if (!(error instanceof CliError) || error.code !== 'no_project' || !canAsk(cli.io) || cli.json) throw error;
     const wanted = await askForProject(cli);
-    if (wanted === null) throw error;
     const project = await cli.client().call('createProject', { body: wanted });
     cli.say(`created the project ${project.name}; its address will be ${project.url}`);
     writeLink(cli, project);
@@ -45,7 +45,7 @@ export async function defaultsHere(cli: Cli): Promise<{ repository: Repository |
   return { repository, git_url: remote === undefined ? null : withoutPassword(remote.url), branch: repository?.branch ?? null };
 }
 
-async function askForProject(cli: Cli): Promise<ProjectCreate | null> {
+async function askForProject(cli: Cli): Promise<ProjectCreate> {
   const { repository, git_url, branch } = await defaultsHere(cli);
   if (repository === null) throw usage('this folder is not in a git repository', 'git init, or name a project: berth deploy PROJECT');
   if (git_url === null)
@@ -61,18 +61,18 @@ async function askForProject(cli: Cli): Promise<ProjectCreate | null> {
   cli.say(`No project builds from ${git_url} yet.`);
   const output = process.stderr;
   const name = await text({
-    message: 'Name of a new project (its address begins with it; Ctrl-C: none)',
+    message: 'Name of a new project (its address begins with it)',
     initialValue: nameFrom(git_url),
     validate: (given) => (/^[a-z0-9]([a-z0-9-]*[a-z0-9])?$/.test(given ?? '') ? undefined : 'lower-case letters, digits and dashes'),
     output,
   });
-  if (isCancel(name)) return null;
+  if (isCancel(name)) throw cancelled();
   const port = await text({
     message: 'Port that the application listens on in its container',
     initialValue: '8080',
     validate: (given) => (Number(given) > 0 && Number(given) < 65_536 ? undefined : 'a number from 1 to 65535'),
     output,
   });
-  if (isCancel(port)) return null;
+  if (isCancel(port)) throw cancelled();
   return { name, git_url, domain_prefix: name, container_port: Number(port), ...(branch === null ? {} : { branch }) };
 }

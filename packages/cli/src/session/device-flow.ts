@@ -64,7 +64,7 @@ export async function waitForToken(io: Io, endpoints: Endpoints, asked: Asked): 
   const until = io.now() + asked.expiresInMs;
   let pause = asked.intervalMs;
   while (io.now() < until) {
-    await io.sleep(pause, io.interrupted);
+    await io.sleep(pause, io.interrupted).catch(() => undefined);
     if (io.interrupted.aborted) throw new CliError(EXIT.interrupted, 'interrupted', 'you pressed Ctrl-C; you are not signed in');
     const answer = await form(endpoints.token, { grant_type: DEVICE_GRANT, device_code: asked.deviceCode, client_id: CLIENT_ID }).catch(
       (error: unknown) => {

@@ -13,6 +13,7 @@ import { DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
 import type { Io } from '../io.ts';
 import { asFetch, type Fetch, type HttpAnswer, type HttpRequest, open } from '../http.ts';
 import { signInNeeded } from '../problem.ts';
+import { renewal } from './renewals.ts';
 import { type Tokens, tokensOf, tokenStore } from './tokens.ts';
 
 /** Renews a token this long before it expires. */
@@ -96,28 +97,35 @@ function storedSource(io: Io, url: string): Source {
       return tokensOf(url, answer, io.now(), tokens.device_token);
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      if (tokens.device_token === null) throw ended(error);
+      if (tokens.device_token === null) throw ended(error, tokens);
     }
     try {
       return tokensOf(url, await exchange(url, tokens.device_token), io.now(), tokens.device_token);
     } catch (error) {
-      throw isRefusal(error) ? ended(error) : error;
+      throw isRefusal(error) ? ended(error, tokens) : error;
     }
   }
-  const ended = (error: Error): Error => signInNeeded(`your session at ${url} has ended: ${error.message}`, `berth login ${url}`);
+  const ended = (error: Error, tokens: Tokens): Error =>
+    signInNeeded(
+      `your session at ${url} has ended: ${error.message}`,
+      // A session by password has no device token to fall back on.
+      tokens.device_token === null ? `berth login ${url} --email ${tokens.email}` : `berth login ${url}`,
+    );
 
   let known: Tokens | null = null;
   const token = async (refusedToken: string | null): Promise<string> => {
     if (usable(known, refusedToken)) return known.token;
     known = present();
     if (usable(known, refusedToken)) return known.token;
-    known = await store.locked(async () => {
-      const again = present();
-      if (usable(again, refusedToken)) return again;
-      const renewed = await renew(again);
-      store.write(renewed);
-      return renewed;
-    });
+    known = await renewal(
+      store.locked(async () => {
+        const again = present();
+        if (usable(again, refusedToken)) return again;
+        const renewed = await renew(again);
+        store.write(renewed);
+        return renewed;
+      }),
+    );
     return known.token;
   };
   return { token, mustRenew: () => !usable(present(), null) };
