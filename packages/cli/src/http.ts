@@ -45,7 +45,8 @@ export async function open(address: string, { method = 'GET', headers = {}, body
         } else resolve({ status, header, message });
       },
     );
-    request.on('error', reject);
+    // A name with several addresses fails with an AggregateError without a text.
+    request.on('error', (error) => reject(error instanceof AggregateError && error.message === '' ? error.errors[0] : error));
     request.end(body);
   });
 }

@@ -42,9 +42,31 @@ function exitOf(error: unknown): Exit {
   if (error instanceof CliError) return error.exit;
   if (isAway(error)) return EXIT.unreachable;
   if (!(error instanceof ApiError)) return EXIT.refused;
+  // Without a problem document, the answer is not from a control plane: a proxy in between sent it.
+  if (error.problem === null) return EXIT.unreachable;
   if (error.status === 401 || error.status === 403) return EXIT.signIn;
-  // Without a problem document, the answer is not from a control plane.
-  return error.problem === null && error.status === 404 ? EXIT.unreachable : EXIT.refused;
+  return EXIT.refused;
+}
+
+export const isPage = (text: string): boolean => /^\s*</.test(text);
+
+const ADDRESS = 'check the address (berth context list), and the proxy in between';
+const CONTROL_PLANE = 'on the machine of the control plane, look at its service and its log (docs/operating.md)';
+/** By the code or the name of the error that node:http reports. */
+const ADVICE: readonly (readonly [RegExp, string])[] = [
+  [/^(ECONNREFUSED|ECONNRESET|TimeoutError)$/, CONTROL_PLANE],
+  [/^(ENOTFOUND|EAI_AGAIN)$/, 'check the name in the address (berth context list) and the DNS of this machine'],
+  [/^(ENETUNREACH|EHOSTUNREACH|ETIMEDOUT)$/, 'check the network of this machine, a VPN and the firewall'],
+  [/^CERT_HAS_EXPIRED$/, 'renew the certificate at the reverse proxy (docs/operating.md), and check the clock of this machine'],
+  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, 'the certificate is for another name: check the address (berth context list)'],
+  [/SELF_SIGNED|UNABLE_TO_(VERIFY|GET)/, 'if your company has its own certificate authority: NODE_EXTRA_CA_CERTS=FILE berth …'],
+  [/^(EPROTO|ERR_SSL_.*)$/, 'the port speaks no TLS: check whether the address begins with https or http'],
+];
+
+function adviceFor(error: UnreachableError): string {
+  const { code, name } = (error.cause ?? {}) as { code?: unknown; name?: string };
+  const known = typeof code === 'string' ? code : (name ?? '');
+  return ADVICE.find(([pattern]) => pattern.test(known))?.[1] ?? ADDRESS;
 }
 
 /** A failure for people and for programs. */
@@ -61,7 +83,7 @@ export function failureOf(given: unknown): Failure {
   if (error instanceof CliError)
     return { ...about(error.code, error.message, error.message, error.next), ...(error.shown ? { lines: [] } : {}) };
   if (error instanceof UnreachableError)
-    return about('unreachable', 'Berth could not be reached', `Berth could not be reached: ${error.message}`);
+    return about('unreachable', 'Berth could not be reached', `Berth could not be reached: ${error.message}`, adviceFor(error));
   if (error instanceof ApiError) return apiFailure(error, exit, about);
   const message = error instanceof Error ? error.message : String(error);
   return about('internal', 'The command line failed', `the command line failed: ${message}`);
@@ -70,12 +92,12 @@ export function failureOf(given: unknown): Failure {
 function apiFailure(error: ApiError, exit: Exit, about: (code: string, title: string, detail: string, next?: string) => Failure): Failure {
   const { problem } = error;
   if (problem === null) {
-    const text = /^\s*</.test(error.message) ? 'a page instead of an answer of the API' : error.message;
+    const text = isPage(error.message) ? 'a page instead of an answer of the API' : error.message;
     return about(
       error.code,
       `HTTP ${error.status}`,
       `the address answered ${error.status}: ${text}`,
-      'check the address with: berth context list',
+      error.status >= 500 ? CONTROL_PLANE : ADDRESS,
     );
   }
   const next = exit === EXIT.signIn && error.status === 401 ? 'berth login' : undefined;

@@ -3,7 +3,7 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { createProject } from '../../control-plane/test/api/harness.ts';
+import { createProject, tick } from '../../control-plane/test/api/harness.ts';
 import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
 import { type Person, serveOnce, signedIn } from './support.ts';
 
@@ -65,6 +65,10 @@ describe('questions', () => {
     const explained = JSON.parse((await ask(client, 'explain_deployment', { project: 'shop' })).text) as { steps: { step: string }[] };
     expect(explained.steps.map((s) => s.step)).toEqual(['build', 'place', 'start', 'route']);
     expect(JSON.parse((await ask(client, 'why_this_node', { project: 'shop' })).text)).toMatchObject({ winner: 'node-1' });
+    expect(JSON.parse((await ask(client, 'list_projects', { contains: 'sho' })).text)).toMatchObject({
+      total: 1,
+      items: [{ name: 'shop' }],
+    });
     expect((await ask(client, 'deployment_log', { deployment: 'nowhere' })).error).toBe(true);
     expect(await ask(client, 'what_changed_in_dataset', { dataset: 'nothing' })).toMatchObject({
       error: true,
@@ -80,6 +84,35 @@ describe('questions', () => {
     });
     expect((await ask(client, 'project_status', { project: { a: 1 } })).error).toBe(true);
     expect((await ask(client, 'nonsense')).error).toBe(true);
+  });
+});
+
+describe('long answers', () => {
+  test('the end of a long log survives, and no answer is longer than a client can read', async () => {
+    const id = (await served.api.call('createDeployment', { params: { id: shop } })).json['id'] as string;
+    await tick(served.api, id);
+    const [task] = (await served.api.call('agentTasks', { query: { node_id: world.builder } })).json as unknown as { id: string }[];
+    const claim = await served.api.call('agentStart', { params: { id: task?.id ?? '' } });
+    const headers = { 'x-lease-token': String(claim.json['lease_token']) };
+    const lines = Array.from({ length: 200 }, (_, i) => ({
+      stream: 'stderr',
+      text: `line ${i} ${'x'.repeat(i % 20 === 19 ? 9_000 : 150)}`,
+    }));
+    await served.api.call('agentLogs', { params: { id: task?.id ?? '' }, headers, body: { lines } });
+    const result = { error: { code: 'build_step_failed', message: 'RUN npm ci exited with 1' } };
+    await served.api.call('agentComplete', { params: { id: task?.id ?? '' }, headers, body: { status: 'failed', result } });
+
+    const client = await connect(await start(), tokens['viewer'] ?? '');
+    const log = (await ask(client, 'deployment_log', { deployment: id, lines: '200' })).text;
+    const shown = JSON.parse(log) as { lines: string[]; left_out: number };
+    expect(shown.lines.at(-1)).toContain('line 199 ');
+    expect(shown.left_out).toBe(200 - shown.lines.length);
+    expect(shown.left_out).toBeGreaterThan(0);
+    const explained = (await ask(client, 'explain_deployment', { deployment: id })).text;
+    expect(JSON.parse(explained)).toMatchObject({
+      failure: { code: 'build_step_failed', serves: expect.stringContaining('still serves'), next: expect.stringContaining('repository') },
+    });
+    for (const text of [log, explained]) expect(text.length).toBeLessThan(40_000);
   });
 });
 

@@ -150,7 +150,7 @@ function addressToSignInTo(cli: Cli, named: string | undefined): string {
 
 async function byDevice(cli: Cli, url: string, browser: boolean): Promise<{ answer: LoginAnswer; deviceToken: string }> {
   const endpoints = await findEndpoints(url).catch((error: unknown) => {
-    if (error instanceof Error && error.name !== 'CliError')
+    if (error instanceof Error && !(error instanceof ApiError) && error.name !== 'CliError')
       throw new UnreachableError(`${url}: ${error.message || (error as NodeJS.ErrnoException).code}`, { cause: error });
     throw error;
   });

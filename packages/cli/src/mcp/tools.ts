@@ -2,9 +2,9 @@
 import { overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
 import { releaseOf } from '../commands/deploy.ts';
-import { explain } from '../deploy/failure.ts';
+import { explain, type Explained } from '../deploy/failure.ts';
 import { tailOf } from '../deploy/log.ts';
-import { placeText, stepsOf } from '../deploy/steps.ts';
+import { placeText, type Step, stepsOf } from '../deploy/steps.ts';
 import { allPages } from '../project/pages.ts';
 import { usage } from '../problem.ts';
 import { safe } from '../output/text.ts';
@@ -24,6 +24,9 @@ export type Tool = {
 
 const ITEMS = 50;
 const LOG_LINES = 200;
+/** Longest line of a log in an answer, and all lines together, in characters. */
+const LINE = 1_000;
+const LOG_CHARACTERS = 20_000;
 const PROJECT: Input = { project: { doc: 'name or id of the project', required: true } };
 
 export const TOOLS: readonly Tool[] = [
@@ -118,7 +121,7 @@ export const TOOLS: readonly Tool[] = [
           seconds: s.endedAt === null ? null : (s.endedAt - s.startedAt) / 1000,
         })),
         story: deployment.events.slice(-ITEMS).map((e) => `${e.at} ${safe(e.message)}`),
-        ...(failed ? { failure: await explain(cli, deployment, steps, project.name) } : {}),
+        ...(failed ? { failure: await failureFor(cli, deployment, steps, project.name) } : {}),
       };
     },
   },
@@ -179,7 +182,8 @@ export const TOOLS: readonly Tool[] = [
         needed('deployment', deployment),
         Math.min(LOG_LINES, Math.max(1, Number(lines) || 50)),
       );
-      return { lines: found.map((line) => `${line.at} ${safe(line.text)}`), unavailable };
+      const shown = newest(found.map((line) => `${line.at} ${safe(line.text)}`));
+      return { left_out: found.length - shown.length, lines: shown, unavailable };
     },
   },
   {
@@ -212,6 +216,22 @@ export const TOOLS: readonly Tool[] = [
     },
   },
 ];
+
+const cut = (line: string): string => (line.length <= LINE ? line : `${line.slice(0, LINE)}…`);
+/** The last lines that fit: the end of a log says why it ended. */
+function newest(lines: readonly string[]): string[] {
+  let room = LOG_CHARACTERS;
+  const fits = lines
+    .map(cut)
+    .toReversed()
+    .filter((line) => (room -= line.length + 4) >= 0);
+  return fits.toReversed();
+}
+
+async function failureFor(cli: Cli, deployment: Deployment, steps: readonly Step[], project: string): Promise<Explained> {
+  const failure = await explain(cli, deployment, steps, project);
+  return { ...failure, lines: newest(failure.lines) };
+}
 
 const read = (cli: Cli, id: string): Promise<Deployment> => cli.client().call('getDeployment', { params: { id } });
 

@@ -1,9 +1,10 @@
 /** Sign-in by the device flow (RFC 8628): a person confirms in a browser, on this machine or another one. */
 import { hostname } from 'node:os';
+import { ApiError } from '@berth/wire/client';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { open, readText } from '../http.ts';
 import type { Io } from '../io.ts';
-import { CliError, EXIT, refused, signInNeeded } from '../problem.ts';
+import { CliError, EXIT, isPage, refused, signInNeeded } from '../problem.ts';
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 /** Section 3.5: the pause grows by 5 s after `slow_down`. */
@@ -27,6 +28,7 @@ export type Asked = {
 export async function findEndpoints(url: string): Promise<Endpoints | null> {
   const answer = await open(`${url}/.well-known/oauth-authorization-server`, { signal: AbortSignal.timeout(REQUEST_MS) });
   const text = await readText(answer.message);
+  if (answer.status >= 500 || isPage(text)) throw new ApiError(answer.status, `http_${answer.status}`, text, null);
   if (answer.status !== 200) return null;
   const found = parse(text);
   const code = found['device_authorization_endpoint'];

@@ -36,7 +36,8 @@ export function openSession(io: Io, url: string, given: string | undefined): Ses
   async function send(address: string, request: HttpRequest): Promise<HttpAnswer> {
     const token = await source.token(null);
     const answer = await open(address, withToken(request, token));
-    if (answer.status !== 401) return answer;
+    // A page is from a proxy in between, which does not know our tokens.
+    if (answer.status !== 401 || !/json/.test(answer.header('content-type') ?? '')) return answer;
     answer.message.resume();
     return open(address, withToken(request, await source.token(token)));
   }
@@ -131,4 +132,5 @@ function storedSource(io: Io, url: string): Source {
   return { token, mustRenew: () => !usable(present(), null) };
 }
 
-const isRefusal = (error: unknown): error is ApiError => error instanceof ApiError && (error.status === 401 || error.status === 403);
+const isRefusal = (error: unknown): error is ApiError =>
+  error instanceof ApiError && error.problem !== null && (error.status === 401 || error.status === 403);
