@@ -26,8 +26,8 @@ const lookup: LookupFunction = (host, options, callback) => {
 /** Sends a request and returns its answer with an unread body. Throws CliError for a redirect, otherwise what node:http reports. */
 export async function open(address: string, { method = 'GET', headers = {}, body, signal }: HttpRequest = {}): Promise<HttpAnswer> {
   const url = new URL(address);
-  // Loaded when they are needed: TLS takes longer to load than the rest of the program.
-  const { request: send } = url.protocol === 'https:' ? await import('node:https') : await import('node:http');
+  // `import` of node:http would also load undici, which exports a WebSocket there: 30 ms. TLS takes long too, so it is loaded when needed.
+  const { request: send } = process.getBuiltinModule(url.protocol === 'https:' ? 'node:https' : 'node:http');
   return new Promise((resolve, reject) => {
     const length: Record<string, string> = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
     const request = send(

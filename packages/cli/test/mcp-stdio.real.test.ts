@@ -30,7 +30,7 @@ beforeAll(async () => {
 async function started(argv: string[], env: Record<string, string>): Promise<{ client: Client; broken: Error[] }> {
   const client = new Client({ name: 'test', version: '1' });
   const broken: Error[] = [];
-  client.onerror = (error) => void broken.push(error);
+  Object.assign(client, { onerror: (error: Error) => void broken.push(error) });
   const args = [join(repositoryRoot, 'bin', 'berth'), 'mcp', ...argv];
   await client.connect(
     new StdioClientTransport({ command: process.execPath, args, cwd: user.home, env: { ...user.env, ...env }, stderr: 'pipe' }),

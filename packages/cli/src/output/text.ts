@@ -30,7 +30,8 @@ export const paintWith =
   (style, text) =>
     colours ? `\u001b[${CODES[style][0]}m${text}\u001b[${CODES[style][1]}m` : text;
 
-const PAINTED = /(\u001b\[(?:1|2|22|31|32|33|36|39)m)/;
+const ESCAPE = '\u001b';
+const PAINTED = new RegExp(String.raw`(${ESCAPE}\[(?:${Object.values(CODES).flat().join('|')})m)`);
 /** Like `safe`, but keeps what `paintWith` adds. */
 export const safePainted = (text: string): string =>
   text

@@ -40,7 +40,7 @@ export async function mismatchAfter(error: unknown, cli: Cli): Promise<unknown> 
 async function mismatchNow(cli: Cli): Promise<string | null> {
   try {
     const { url, client } = cli.session();
-    return mismatch(url, String((await client.call('version', { timeoutMs: 5_000 })).version));
+    return mismatch(url, (await client.call('version', { timeoutMs: 5_000 })).version);
   } catch (error) {
     if (isAway(error) || error instanceof ApiError || error instanceof CliError) return null;
     throw error;
