@@ -2,11 +2,9 @@
  * npm run demo: every part of Berth on this machine, from a git repository to addresses that open in a browser. Stays until
  * Ctrl-C; with `--exit` it checks each address from outside, prints a summary and ends with 0 or 1. Leaves nothing behind.
  */
-import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
+import { join, relative } from 'node:path';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project, ProjectCreate } from '@berth/wire/project';
 import { ensureBaseImages } from '@berth/testbed/base-images';
@@ -18,10 +16,12 @@ import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/ide
 import { PlainBrowser } from '@berth/testbed/plain-browser';
 import { type Platform, startPlatform } from '@berth/testbed/platform';
 import { isFree } from '@berth/testbed/ports';
-import { startProber } from '@berth/testbed/prober';
 import { registryProgram, startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
 import { COPY_BANDWIDTH, DATA_PROJECTS, demonstrateData, writeShare } from './demo-data.ts';
+import { demonstratePush, SHOP } from './demo-push.ts';
+import { bareForge, type Forge, startGiteaForge, whyNoGitea } from './lib/forge.ts';
+import { createPerson } from './lib/person.ts';
 
 const PREFERRED_PORT = 8000;
 /** Records what this run created on an engine that is not its own. When the run is killed, the next one removes it. */
@@ -39,11 +39,15 @@ const PEOPLE = [
   { email: 'ada@example.org', password: 'ada', name: 'Ada Lovelace', picture: null, emailVerified: true },
   { email: 'grace@example.org', password: 'grace', name: 'Grace Hopper', picture: null, emailVerified: true },
 ] as const;
-type Example = (typeof EXAMPLES)[number] | (typeof DATA_PROJECTS)[number];
+type Example = (typeof EXAMPLES)[number] | (typeof DATA_PROJECTS)[number] | typeof SHOP;
+const ADDRESSES: readonly Example[] = [...EXAMPLES, ...DATA_PROJECTS, SHOP];
 
 const started = performance.now();
 const elapsed = (): string => `${((performance.now() - started) / 1000).toFixed(1).padStart(5)} s`;
 const printLine = (text: string): void => console.log(`${elapsed()}  ${text}`);
+const printHeading = (text: string): void => console.log(`\n${text}`);
+/** Parts that this machine cannot show, with the reason. */
+const skipped: string[] = [];
 
 /** The demo waits for this until Ctrl-C ends the process from its handler. */
 const ended = Promise.withResolvers<void>();
@@ -100,9 +104,11 @@ async function main(exitAfter: boolean): Promise<void> {
     password: randomBytes(12).toString('hex'),
   });
   undo.push({ what: 'the registry', run: () => registry.stop() });
-  const git = await startGitServer({ root: join(dir, 'git') });
+  const git = await startGitServer({ root: join(dir, 'git'), push: true });
   undo.push({ what: 'the git server', run: () => git.stop() });
-  printLine(`registry at ${registry.address}, git server at ${git.url}`);
+  const forge = await startForge(dir, git);
+  undo.push({ what: 'the forge', run: () => forge.stop() });
+  printLine(`registry at ${registry.address}, ${forge.title}`);
 
   // For development only: the accounts and passwords of this provider are printed.
   const people = await startIdentityProvider({ accounts: PEOPLE });
@@ -121,7 +127,8 @@ async function main(exitAfter: boolean): Promise<void> {
         return { OIDC_ISSUER: people.issuer, OIDC_CLIENT_ID: people.clientId, OIDC_CLIENT_SECRET: people.clientSecret };
       },
     },
-    env: { DEFAULT_ROLE: 'developer', DATASET_NFS_BASE_PATH: share },
+    // Berth sends commit statuses to loopback only if an operator names the host.
+    env: { DEFAULT_ROLE: 'developer', DATASET_NFS_BASE_PATH: share, ALLOWED_GIT_HOSTS: '127.0.0.1' },
     registry,
     proxy: 'built-in',
     ...((await isFree(PREFERRED_PORT)) ? { proxyPort: PREFERRED_PORT } : {}),
@@ -137,17 +144,23 @@ async function main(exitAfter: boolean): Promise<void> {
   undo.push({ what: 'Berth’s processes', run: () => berth.stop() });
   printLine('control plane, gateway, builder, two deploy nodes and proxy are ready');
 
-  const live = await deployExamples(berth, git);
+  printHeading('Four projects, from a git repository to an address');
+  await deployExamples(berth, git);
+  printHeading('Two projects that read a dataset on shared storage');
   const placed = await demonstrateData({ berth, git, share, printLine, follow: (name, asked, also) => follow(berth, name, asked, also) });
-  const addresses = [...EXAMPLES, ...DATA_PROJECTS];
-  const checks = await Promise.all(addresses.map((example) => check(berth, example, people)));
-  const switched = await redeploy(berth, git, live[0]);
-  const ok = checks.every((c) => c) && switched && placed;
+  const person = await createPerson(join(dir, 'home'), PEOPLE[0]);
+  const { deployed, switched } = await demonstratePush({ berth, people, forge, person, printLine, printHeading });
+  printHeading('Each address, asked from outside');
+  const checks = await Promise.all(ADDRESSES.map((example) => check(berth, example, people)));
+  const ok = checks.every((c) => c) && deployed && switched && placed;
 
-  printAddresses(berth, people);
+  printAddresses(berth, people, join(person.home, SHOP.name));
+  for (const what of skipped) console.log(`\n  skipped: ${what}`);
   if (exitAfter) {
     console.log(
-      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${addresses.length} addresses answered from outside, redeployment ${switched ? 'without a failed request' : 'WITH FAILED REQUESTS'}, data ${placed ? 'copied once' : 'COPIED TWICE'}, ${elapsed().trim()} in total.`,
+      `\n${ok ? 'The main job works' : 'The main job FAILED'}: ${checks.filter(Boolean).length} of ${ADDRESSES.length} addresses answered from outside, ` +
+        `a push ${switched ? 'replaced a version without a failed request' : 'FAILED OR LOST REQUESTS'}, ` +
+        `data ${placed ? 'copied once' : 'COPIED TWICE'}, ${elapsed().trim()} in total.`,
     );
     if (!ok) process.exitCode = 1;
     return;
@@ -156,8 +169,15 @@ async function main(exitAfter: boolean): Promise<void> {
   await ended.promise;
 }
 
-async function deployExamples(berth: Platform, git: GitServer): Promise<Project[]> {
-  return Promise.all(
+async function startForge(dir: string, git: GitServer): Promise<Forge> {
+  const reason = whyNoGitea();
+  if (reason === undefined) return startGiteaForge(dir);
+  skipped.push(`the real Gitea (${reason}); a repository with a post-receive hook took its place`);
+  return bareForge(git, join(dir, 'git'));
+}
+
+async function deployExamples(berth: Platform, git: GitServer): Promise<void> {
+  await Promise.all(
     EXAMPLES.map(async (example) => {
       const { url } = await git.createRepo(example.name, join(repositoryRoot, 'examples', example.name));
       const body: ProjectCreate = {
@@ -172,12 +192,11 @@ async function deployExamples(berth: Platform, git: GitServer): Promise<Project[
       const project = await berth.createProject(body);
       const from = performance.now();
       const asked = await berth.deploy(project, { note: 'the demo' });
-      printLine(`${example.name}: deployment ${asked.generation} requested (${example.title})`);
+      printLine(`${example.name}: deployment requested (${example.title})`);
       const done = await follow(berth, example.name, asked);
       printLine(
         `${example.name}: ${done.status === 'running' ? `live at ${berth.address(example.name)}` : 'FAILED'} after ${((performance.now() - from) / 1000).toFixed(1)} s`,
       );
-      return project;
     }),
   );
 }
@@ -234,51 +253,13 @@ async function checkLogin(berth: Platform, example: Example, people: IdentityPro
   }
 }
 
-/** Runs the command line as a person would, and prints its lines. Returns its exit code. */
-async function runBerth(home: string, argv: readonly string[], stdin = ''): Promise<number | null> {
-  printLine(`$ berth ${argv.join(' ')}`);
-  const child = spawn(process.execPath, [join(repositoryRoot, 'bin', 'berth'), ...argv], {
-    env: { PATH: process.env['PATH'], HOME: home },
-  });
-  for (const stream of [child.stdout, child.stderr]) createInterface({ input: stream }).on('line', (line) => printLine(`  ${line}`));
-  child.stdin.end(stdin);
-  return new Promise((resolve, reject) => child.once('error', reject).once('close', resolve));
-}
-
-/** Deploys a new commit with the command line while a client sends 50 requests per second. */
-async function redeploy(berth: Platform, git: GitServer, project: Project | undefined): Promise<boolean> {
-  if (project === undefined) return false;
-  const prober = startProber({
-    entry: berth.entry,
-    host: `static-site.${berth.baseDomain}`,
-    path: '/version.txt',
-    perSecond: 50,
-    versionOf: Number,
-  });
-  await waitFor('the visitor sees version 1', () => prober.latest() === 1);
-  await git.commit('static-site', { 'version.txt': '2\n' }, 'version 2');
-  printLine('static-site: version 2 committed; deploying it under 50 requests per second');
-  const home = join(repositoryRoot, '.berth', 'demo', 'home');
-  mkdirSync(home, { recursive: true });
-  await runBerth(home, ['login', berth.publicUrl, '--email', berth.admin.email], berth.admin.password);
-  const exit = await runBerth(home, ['deploy', project.name, '--note', 'version 2']);
-  await waitFor('the visitor sees version 2', () => prober.latest() === 2, { deadlineMs: 10_000 }).catch((error: unknown) =>
-    printLine(String(error)),
-  );
-  const report = await prober.stop();
-  printLine(
-    `static-site: ${report.sent} requests during the switch, ${report.failed} failed, ${report.stale} from the old version after the new one`,
-  );
-  for (const failure of report.failures) console.error(`        ${failure}`);
-  return exit === 0 && report.failed === 0 && report.stale === 0 && report.versions.at(-1) === 2;
-}
-
-function printAddresses(berth: Platform, people: IdentityProvider): void {
+function printAddresses(berth: Platform, people: IdentityProvider, folder: string): void {
   console.log('');
-  for (const example of [...EXAMPLES, ...DATA_PROJECTS]) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
+  for (const example of ADDRESSES) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
   console.log('\n  accounts for the project behind the login');
   for (const account of people.accounts) console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
   console.log(`\n  bin/berth login ${berth.publicUrl}   the command line; confirm as one of these accounts in the browser`);
+  console.log(`\n  deploy a change of your own: cd ${relative(process.cwd(), folder)}, edit index.html, git commit -a -m 'my change' && git push`);
   console.log(
     `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
   );

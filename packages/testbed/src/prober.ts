@@ -12,6 +12,11 @@ export type ProberOptions = {
   /** Returns the version that a body shows. An answer is stale when its version is lower than one seen before its request was sent. */
   versionOf: (body: string) => number;
   timeoutMs?: number;
+  /**
+   * At most so many requests wait for an answer; further ones are not sent. Without it, the rate stays as specified: on a machine that
+   * serves fewer requests, they pile up until they time out, whatever Berth does.
+   */
+  mostOpen?: number;
 };
 
 export type ProbeReport = {
@@ -26,6 +31,7 @@ export type ProbeReport = {
   /** Latency in milliseconds. */
   p50: number;
   p99: number;
+  slowest: number;
 };
 
 export type Prober = { stop(): Promise<ProbeReport>; latest(): number };
@@ -86,10 +92,16 @@ export function startProber(options: ProberOptions): Prober {
     });
   };
   const began = performance.now();
+  const mostOpen = options.mostOpen ?? Number.POSITIVE_INFINITY;
+  let omitted = 0;
   // When the timer fires late on a busy machine, the missing requests are sent at once: the rate stays as specified.
   const timer = setInterval(() => {
     const due = Math.floor(((performance.now() - began) / 1000) * options.perSecond);
-    while (sent < due) {
+    while (sent + omitted < due) {
+      if (open.size >= mostOpen) {
+        omitted = due - sent;
+        return;
+      }
       const asked = once();
       open.add(asked);
       void asked.finally(() => open.delete(asked));
@@ -104,7 +116,7 @@ export function startProber(options: ProberOptions): Prober {
       agent.destroy();
       const sorted = times.toSorted((a, b) => a - b);
       const at = (q: number): number => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? Number.NaN;
-      return { sent, failures, failed, stale, versions, p50: at(0.5), p99: at(0.99) };
+      return { sent, failures, failed, stale, versions, p50: at(0.5), p99: at(0.99), slowest: sorted.at(-1) ?? Number.NaN };
     },
   };
 }
