@@ -46,12 +46,14 @@ async function runLine({ person, printLine }: PushDemo, line: string, options: R
   return output;
 }
 
+const PROGRESS_OF_GITEA = /^remote: .*Process(ing|ed) \d+ references/;
+
 function byLine(print: (text: string) => void): (chunk: string) => void {
   let rest = '';
   return (chunk) => {
     const lines = (rest + chunk).split('\n');
     rest = lines.pop() ?? '';
-    for (const line of lines) if (line.trim() !== '') print(line.trimEnd());
+    for (const line of lines) if (line.trim() !== '' && !PROGRESS_OF_GITEA.test(line)) print(line.trimEnd());
   };
 }
 
@@ -59,15 +61,19 @@ async function deployFolder(demo: PushDemo): Promise<{ id: string; deployed: boo
   const { berth, forge, people, person, printLine, printHeading } = demo;
   printHeading('A new folder goes live with the command line');
   printLine(`$ berth login ${berth.publicUrl}`);
-  await person.login(berth.publicUrl, people, { onOutput: byLine((text) => printLine(`  ${text}`)) });
+  const login = await person.login(berth.publicUrl, people, {
+    onOutput: byLine((text) => printLine(`  ${text}`)),
+    onConfirmed: () => printLine('  (Ada confirms the code in her browser)'),
+  });
+  if (login !== 0) throw new Error(`berth login: exit ${login}`);
   await person.createFolder(SHOP.name, shopFiles, forge);
-  printLine(`${SHOP.name}: a new folder with a Dockerfile and index.html`);
+  printLine(`${SHOP.name}: a new folder with a Dockerfile and index.html; it is pushed to ${forge.title}`);
   await runLine(demo, "git add . && git commit --quiet -m 'first version' && git push --quiet --set-upstream origin main");
   const created = await runLine(demo, 'berth project create --drain-seconds 1 --stop-grace-seconds 3 --json', { quiet: true });
   const { id, url } = JSON.parse(created) as { id: string; url: string };
   printLine(`  its address will be ${url}`);
   const access = await forge.giveAccess(berth, id, SHOP.name);
-  if (access !== undefined) printLine(access);
+  if (access !== undefined) printLine(`  ${access}`);
   await runLine(demo, 'berth deploy');
   return { id, deployed: versionOf((await berth.get(SHOP.name)).body) === 1 };
 }
@@ -111,7 +117,9 @@ async function pushNewVersion(demo: PushDemo, id: string, visitors: Prober): Pro
   );
   await runLine(demo, `berth deployment watch ${deployment.id}`);
   await waitFor('the visitors see version 2', () => visitors.latest() === 2, { deadlineMs: 60_000 });
-  printLine(`${SHOP.name}: version 2 is live and version 1 is gone, ${((performance.now() - from) / 1000).toFixed(1)} s after the push began`);
+  printLine(
+    `${SHOP.name}: version 2 is live and version 1 is gone, ${((performance.now() - from) / 1000).toFixed(1)} s after the push began`,
+  );
   const status = await forge.success(SHOP.name, deployment.commit ?? '');
   if (status !== undefined) printLine(`the git server shows the commit as successful: “${status}”`);
 }

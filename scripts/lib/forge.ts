@@ -48,7 +48,7 @@ export async function startGiteaForge(dir: string): Promise<Forge> {
   await writeFile(known, stdout);
   return {
     kind: 'gitea',
-    title: `Gitea at ${gitea.url}, with private repositories`,
+    title: `Gitea at ${gitea.url}, in a private repository`,
     gitConfig: { 'core.sshCommand': `ssh -i '${key}' -o IdentitiesOnly=yes -o UserKnownHostsFile='${known}'` },
     async createRepo(name) {
       await gitea.api('POST', '/user/repos', { name, private: true, default_branch: 'main' });
@@ -91,7 +91,7 @@ export function bareForge(server: GitServer, root: string): Forge {
   const path = (name: string): string => join(root, `${name}.git`);
   return {
     kind: 'generic',
-    title: `git server at ${server.url}`,
+    title: `the git server at ${server.url}`,
     gitConfig: {},
     async createRepo(name) {
       await initRepository(path(name), 'main');

@@ -2,7 +2,8 @@
 import { spawn } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { delimiter, dirname, join } from 'node:path';
-import { childEnvironment, repositoryRoot } from '@berth/testbed/config';
+import { stripVTControlCharacters } from 'node:util';
+import { childEnvironment, findProgram, repositoryRoot } from '@berth/testbed/config';
 import { hermeticGit } from '@berth/testbed/git-repo';
 import type { Account, IdentityProvider } from '@berth/testbed/identity-provider';
 import { PlainBrowser } from '@berth/testbed/plain-browser';
@@ -23,7 +24,7 @@ export type Person = {
   /** Runs a line in bash. Returns the exit code and the output. */
   run(line: string, options?: RunLine): Promise<{ code: number | null; output: string }>;
   /** Runs `berth login` and confirms in the browser the code that it shows. */
-  login(publicUrl: string, people: IdentityProvider, options?: RunLine): Promise<number | null>;
+  login(publicUrl: string, people: IdentityProvider, options?: RunLine & { onConfirmed?: () => void }): Promise<number | null>;
   /** Makes a folder with an application and the address of its repository, as `git init` and an editor do. */
   createFolder(name: string, files: Record<string, string>, forge: Forge): Promise<void>;
 };
@@ -34,14 +35,17 @@ export async function createPerson(home: string, account: Account): Promise<Pers
   const noDisplay = { DISPLAY: '', WAYLAND_DISPLAY: '', BROWSER: '' };
   const given = childEnvironment({ ...hermeticGit, ...noDisplay, HOME: home, SHELL: '/bin/bash', LC_ALL: 'C.UTF-8' });
   const env = { ...given, PATH: [join(repositoryRoot, 'bin'), dirname(process.execPath), given['PATH']].join(delimiter) };
-  const inTerminal = (line: string, { columns, rows }: Terminal): string => `stty cols ${columns} rows ${rows} -echo; ${line}`;
+  const setpriv = findProgram('setpriv');
+  const bound = setpriv === undefined ? [] : [setpriv, '--pdeathsig', 'KILL', '--'];
+  const script = join(home, '.line');
   const person: Person = {
     home,
-    run(line, { folder = '.', onOutput, terminal } = {}) {
-      const [program, ...args] =
-        terminal === undefined
-          ? (['bash', '-c', line] as const)
-          : (['script', '--quiet', '--return', '--flush', '--command', inTerminal(line, terminal), '/dev/null'] as const);
+    async run(line, { folder = '.', onOutput, terminal } = {}) {
+      const size = terminal === undefined ? '' : `stty cols ${terminal.columns} rows ${terminal.rows} -echo\n`;
+      // A single command takes the place of bash, so that it ends with a killed demo, too.
+      await writeFile(script, `${size}${line.includes('&&') ? '' : 'exec '}${line}\n`);
+      const inTerminal = ['script', '--quiet', '--return', '--flush', '--command', `bash '${script}'`, '/dev/null'];
+      const [program = '', ...args] = [...bound, ...(terminal === undefined ? ['bash', script] : inTerminal)];
       const child = spawn(program, args, {
         cwd: join(home, folder),
         env: terminal === undefined ? env : { ...env, TERM: 'xterm-256color', NO_COLOR: '' },
@@ -62,12 +66,14 @@ export async function createPerson(home: string, account: Account): Promise<Pers
         options.onOutput?.(chunk);
       };
       const running = person.run(`berth login ${publicUrl}`, { ...options, onOutput });
-      // In a terminal, the code is bold.
-      const shown = /Open (\S+) and enter the code (?:\u001b\[1m)?([B-Z]{4}-[B-Z]{4})/;
-      const [, page, code] = await waitFor('berth login shows a code', () => shown.exec(seen), { deadlineMs: 60_000 });
+      const shown = /Open (\S+) and enter the code ([B-Z]{4}-[B-Z]{4})/;
+      const [, page, code] = await waitFor('berth login shows a code', () => shown.exec(stripVTControlCharacters(seen)), {
+        deadlineMs: 60_000,
+      });
       const browser = new PlainBrowser();
       const consent = await people.signIn(browser, await browser.open(`${page}?code=${code}`), account);
       await browser.submit(consent, {}, 'Connect');
+      options.onConfirmed?.();
       return (await running).code;
     },
     async createFolder(name, files, forge) {

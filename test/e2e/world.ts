@@ -34,6 +34,8 @@ export type WorldOptions = {
   /** Records the agents' requests and answers. */
   history?: History;
   relay?: boolean;
+  /** Port of the built-in proxy (default: a free one). */
+  proxyPort?: number;
   images?: ('busybox:stable' | 'node:24-slim')[];
 };
 
@@ -65,6 +67,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       registry,
       proxy: options.proxy,
       relay: options.relay ?? false,
+      ...(options.proxyPort === undefined ? {} : { proxyPort: options.proxyPort }),
       agents: agents.map((agent) => ({ ...agent, env: { ...options.agentEnv, ...agent.env } })),
       env: { PROBE_TIMEOUT: '20s', ...options.env },
       ...(options.history === undefined ? {} : { history: options.history }),

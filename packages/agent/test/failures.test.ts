@@ -133,6 +133,14 @@ describe('buildFailure', () => {
       'engine_unavailable',
     );
   });
+  it.each([
+    ['[2/2] COPY x /', '"/x" not found: not found'],
+    ['[2/2] ADD x /', 'failed to calculate checksum of ref a::b: "/x": not found'],
+  ])('says what a missing file of %s means', (name, error) => {
+    expect(buildFailure(step(name, error), '').message).toBe(
+      `A step of the Dockerfile failed: ${name}: "/x" is not in the build context; commit it, or correct the path or .dockerignore`,
+    );
+  });
   it('names the step, the exit code and the last output', () => {
     expect(buildFailure(step('[3/3] RUN npm test', 'exit code: 3', ['one', 'two']), '').message).toBe(
       'A step of the Dockerfile failed: [3/3] RUN npm test: exit code 3\none\ntwo',

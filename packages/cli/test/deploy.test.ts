@@ -134,16 +134,21 @@ describe('deploy', () => {
     const claim = await served.api.call('agentStart', { params: { id: task?.id ?? '' } });
     const headers = { 'x-lease-token': String(claim.json['lease_token']) };
     const lines = Array.from({ length: 30 }, (_, i) => ({ stream: 'stderr', text: `line ${i + 1} \u001b[31mred\u001b[2J` }));
-    await served.api.call('agentLogs', { params: { id: task?.id ?? '' }, headers, body: { lines } });
+    // An agent ends the log with the sentence of the failure.
+    const told = [
+      { stream: 'system', text: 'RUN npm ci exited with 1:' },
+      { stream: 'system', text: 'no network' },
+    ];
+    await served.api.call('agentLogs', { params: { id: task?.id ?? '' }, headers, body: { lines: [...lines, ...told] } });
     await served.api.call('agentComplete', {
       params: { id: task?.id ?? '' },
       headers,
-      body: { status: 'failed', result: { error: { code: 'build_step_failed', message: 'RUN npm ci exited with 1' } } },
+      body: { status: 'failed', result: { error: { code: 'build_step_failed', message: 'RUN npm ci exited with 1:\nno network' } } },
     });
     const { code, out, err } = await running;
     expect({ code, out }).toEqual({ code: 1, out: '' });
     expect(err).toContain('deployment 2 failed at build: build_step_failed');
-    expect(err).toContain('RUN npm ci exited with 1');
+    expect(err.match(/RUN npm ci exited with 1/g), 'the sentence stands above the lines, and not in them again').toHaveLength(1);
     expect(err).toContain('line 30 red');
     expect(err).not.toContain('line 10 ');
     expect(err).toContain('deployment 1 (');

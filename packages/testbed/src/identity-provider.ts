@@ -142,6 +142,11 @@ export async function startIdentityProvider(options: IdentityProviderOptions = {
         };
         return { accountId: sub, claims: () => claims };
       },
+      // The gateway asks without parameters whether the provider answers; by default that prints a notice.
+      renderError(ctx, out) {
+        ctx.type = 'text/plain';
+        ctx.body = `${out.error}: ${out.error_description ?? ''}\n`;
+      },
       // No consent page: the client belongs to the operator.
       async loadExistingGrant(ctx) {
         const { client, session } = ctx.oidc;

@@ -228,31 +228,35 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     const tap = options.history === undefined ? undefined : await startAgentTap(url, options.history, address);
     if (tap !== undefined) stops.push(() => tap.stop());
     const agents: Record<string, Service> = {};
-    for (const agent of options.agents) {
-      // The port of another host cannot be checked from here.
-      const health = agent.enter === undefined ? `127.0.0.1:${await freePort()}` : `${agent.engine.hostIp}:7070`;
-      const state = join(dir, 'agents', agent.name);
-      const settings = {
-        NODE_ROLE: agent.role,
-        NODE_NAME: agent.name,
-        AGENT_SECRET: secrets.agent,
-        CONTROL_PLANE_URL: tap?.url ?? url,
-        HOST_IP: agent.engine.hostIp,
-        ...(agent.engine.publishIp === undefined ? {} : { PUBLISH_IP: agent.engine.publishIp }),
-        DOCKER_HOST: agent.engine.host,
-        DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
-        STATE_DIR: state,
-        SVC_ROOT: join(state, 'svc'),
-        // A fixed size: equal nodes then have equal scores, whatever else is written to this disk.
-        MAX_STORAGE: '10000000000',
-        LISTEN: health,
-        ...agent.env,
-      };
-      const started = service(agent.name, dir, `http://${health}/readyz`, ['agent'], settings, agent.enter);
-      await started.start();
-      stops.push(() => started.stop());
-      agents[agent.name] = started;
-    }
+    const begun = await Promise.allSettled(
+      options.agents.map(async (agent) => {
+        // The port of another host cannot be checked from here.
+        const health = agent.enter === undefined ? `127.0.0.1:${await freePort()}` : `${agent.engine.hostIp}:7070`;
+        const state = join(dir, 'agents', agent.name);
+        const settings = {
+          NODE_ROLE: agent.role,
+          NODE_NAME: agent.name,
+          AGENT_SECRET: secrets.agent,
+          CONTROL_PLANE_URL: tap?.url ?? url,
+          HOST_IP: agent.engine.hostIp,
+          ...(agent.engine.publishIp === undefined ? {} : { PUBLISH_IP: agent.engine.publishIp }),
+          DOCKER_HOST: agent.engine.host,
+          DOCKER_PLUGINS_DIR: join(toolsDir, 'docker-plugins'),
+          STATE_DIR: state,
+          SVC_ROOT: join(state, 'svc'),
+          // A fixed size: equal nodes then have equal scores, whatever else is written to this disk.
+          MAX_STORAGE: '10000000000',
+          LISTEN: health,
+          ...agent.env,
+        };
+        const started = service(agent.name, dir, `http://${health}/readyz`, ['agent'], settings, agent.enter);
+        await started.start();
+        stops.push(() => started.stop());
+        agents[agent.name] = started;
+      }),
+    );
+    // Each agent that started has its entry in `stops` by now.
+    for (const result of begun) if (result.status === 'rejected') throw result.reason;
 
     let token = '';
     const anonymous = createClient({ baseUrl: url });

@@ -246,10 +246,19 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
   const code = codeOfStep(failed, classified);
   if (code !== 'build_step_failed') return new TaskFailure(code, `${failed.step}: ${failed.error}`);
   const exit = /exit code: (\d+)/.exec(failed.error)?.[1];
-  const how = exit === undefined ? failed.error : `exit code ${exit}`;
+  const missing = MISSING_FILE.exec(failed.error)?.[1];
+  const how =
+    exit !== undefined
+      ? `exit code ${exit}`
+      : missing !== undefined
+        ? `${missing} is not in the build context; commit it, or correct the path or .dockerignore`
+        : failed.error;
   const lastOutput = failed.output.length === 0 ? '' : `\n${failed.output.map(short).join('\n')}`;
   return new TaskFailure('build_step_failed', `${failed.step}: ${how}${lastOutput}`);
 }
+
+/** BuildKit's texts about the source of COPY and ADD. */
+const MISSING_FILE = /("\/[^"]*")(?: not found)?: not found$/;
 
 /** Twelve lines fit into the failure message; the log has the full lines. */
 const short = (line: string): string => (line.length > 300 ? `${line.slice(0, 300)}…` : line);

@@ -175,7 +175,7 @@ function projectStatus(cli: Cli, project: Project, running: Deployment | null, l
       .join(', ');
     lines.push(
       `${paint('bold', project.name)} serves ${running.commit?.slice(0, 8) ?? 'an unknown commit'}${running.commit_message === null ? '' : ` “${oneLine(running.commit_message.split('\n')[0] ?? '')}”`} ` +
-        `at ${project.url} from ${node ?? 'a node'} since ${ago(running.finished_at, io.now())}${data === '' ? '' : `, on ${data}`}`,
+        `at ${project.url} from ${node ?? 'a node'}; it went live ${ago(running.finished_at, io.now())}${data === '' ? '' : `, on ${data}`}`,
     );
     const { health } = running;
     const colour = health?.status === 'healthy' ? 'green' : 'yellow';

@@ -29,7 +29,14 @@ export async function explain(cli: Cli, d: Deployment, steps: readonly Step[], p
     ),
     whatServes(cli, d).catch((error: unknown) => unreadable(error, 'it is not known what serves now')),
   ]);
-  return { step, code: d.error?.code ?? d.status, message: d.error?.message ?? sentenceOf(d), lines, serves, next: nextFor(d, project) };
+  const message = d.error?.message ?? sentenceOf(d);
+  return { step, code: d.error?.code ?? d.status, message, lines: withoutEnd(lines, message), serves, next: nextFor(d, project) };
+}
+
+/** A log ends with the sentence of the failure, which is shown by itself. */
+function withoutEnd(lines: string[], message: string): string[] {
+  const told = safe(message).split('\n');
+  return lines.slice(-told.length).join('\n') === told.join('\n') ? lines.slice(0, -told.length) : lines;
 }
 
 function unreadable<T>(error: unknown, instead: T): T {
