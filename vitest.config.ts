@@ -21,7 +21,7 @@ const SLOW = [
   'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
   'packages/agent/test/{loop,run-task}.test.ts',
   'packages/gateway/test/login/{provider-faults,attacks}.test.ts',
-  'packages/cli/test/deploy.test.ts',
+  'packages/cli/test/{deploy,verbs,folders,completion}.test.ts',
   'packages/kit/test/{exec,sha256-files}.test.ts',
   'packages/proxy/test/provider.test.ts',
 ];

@@ -8,6 +8,7 @@ import { ERRORS, FAILURES } from '@berth/wire/errors';
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
+import { EXAMPLES } from '../packages/cli/src/commands/examples.ts';
 import { COMMANDS } from '../packages/cli/src/commands/table.ts';
 import { openapiDocument } from '../packages/control-plane/src/api/openapi/document.ts';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
@@ -133,8 +134,14 @@ function commands(): string {
       `${summary}.${detail === undefined ? '' : `\n\n${detail.includes('\n') ? `\`\`\`text\n${detail}\n\`\`\`` : detail}`}`,
       `\`\`\`text\n${use.join(' ')}\n\`\`\``,
       ...(rows.length === 0 ? [] : [unescaped(table(['argument or option', 'meaning'], rows))]),
+      ...exampleOfCommand(name),
     ].join('\n\n');
   }).join('\n\n');
+}
+
+function exampleOfCommand(name: string): string[] {
+  const [line, meaning] = EXAMPLES[name] ?? [];
+  return line === undefined ? [] : [`Example, which ${meaning}:`, `\`\`\`sh\n${line}\n\`\`\``];
 }
 
 /** In code spans, Markdown shows entities as they are. */

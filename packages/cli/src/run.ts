@@ -3,6 +3,7 @@ import { Command as Parser, CommanderError, Option as ParserOption } from 'comma
 import { BERTH_VERSION } from '@berth/wire/version';
 import { createCli, type GlobalOptions } from './cli.ts';
 import { type Command, globalOptions, type Option, type Options } from './commands/command.ts';
+import { EXAMPLES } from './commands/examples.ts';
 import { COMMANDS, NOUNS } from './commands/table.ts';
 import { complete } from './completion/complete.ts';
 import type { Io } from './io.ts';
@@ -49,6 +50,8 @@ function createParser(argv: readonly string[], io: Io): Parser {
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
     .showSuggestionAfterError(true)
+    // `dataset history --version 7` is an option of the command, not of the program.
+    .enablePositionalOptions()
     .exitOverride()
     .configureOutput({ writeOut: (text) => io.out(text), writeErr: (text) => void (silent || text.startsWith('error:') || io.err(text)) });
   program.addHelpText('after', '\nProcesses of Berth: berth control-plane|gateway|agent|proxy|relay (docs/settings.md)');
@@ -69,7 +72,11 @@ function addCommand(program: Parser, command: Command, io: Io): void {
     return made;
   }, program);
   parser.description(command.summary);
-  if (command.detail !== undefined) parser.addHelpText('after', `\n${command.detail}`);
+  const [line, meaning] = EXAMPLES[command.name] ?? [];
+  const notes = [command.detail, line === undefined ? undefined : `Example, which ${meaning}:\n  ${line}`].filter(
+    (note) => note !== undefined,
+  );
+  if (notes.length > 0) parser.addHelpText('after', `\n${notes.join('\n\n')}`);
   for (const { name, doc, required } of command.args ?? []) parser.argument(required === true ? `<${name}>` : `[${name}]`, doc);
   parser.allowExcessArguments(false);
   for (const option of [...(command.options ?? []), ...globalOptions(command)]) parser.addOption(optionOf(option));
@@ -77,6 +84,9 @@ function addCommand(program: Parser, command: Command, io: Io): void {
     const args = given.slice(0, command.args?.length ?? 0) as (string | undefined)[];
     const options = given[command.args?.length ?? 0] as Options & GlobalOptions;
     const cli = createCli(io, options);
+    // The parser would also ask the verbs below a noun for it (`node join-token list`).
+    const missing = (command.options ?? []).find((o) => o.required === true && options[optionOf(o).attributeName()] === undefined);
+    if (missing !== undefined) throw usage(`the option ${missing.flags} must be given`, `berth ${command.name} --help`);
     try {
       await command.run(cli, args, options);
     } catch (error) {
@@ -85,9 +95,8 @@ function addCommand(program: Parser, command: Command, io: Io): void {
   });
 }
 
-function optionOf({ flags, doc, required, repeats, choices, parse }: Option): ParserOption {
+function optionOf({ flags, doc, repeats, choices, parse }: Option): ParserOption {
   const option = new ParserOption(flags, doc);
-  if (required === true) option.makeOptionMandatory();
   if (choices !== undefined) option.choices(choices);
   if (repeats === true) option.argParser((text: string, before: string[] | undefined) => [...(before ?? []), text]);
   else if (parse !== undefined)

@@ -43,12 +43,6 @@ describe('every command', () => {
     expect(Object.keys(NOUNS).filter((noun) => !nouns.includes(noun))).toEqual([]);
   });
 
-  test.each(COMMANDS.map((c) => c.name))('%s --help prints its summary and exits with 0', async (name) => {
-    const { code, out } = await person().berth([...name.split(' '), '--help']);
-    expect(code).toBe(0);
-    expect(out.replaceAll(/\s+/g, ' ')).toContain((COMMANDS.find((c) => c.name === name)?.summary ?? '').replaceAll(/\s+/g, ' '));
-  });
-
   test('no option takes a secret: a secret comes from standard input or from the environment', () => {
     const taking = COMMANDS.flatMap((c) =>
       (c.options ?? []).filter((o) => /--(password|token|secret|value|key)\b.*</.test(o.flags)).map((o) => `${c.name} ${o.flags}`),

@@ -82,7 +82,6 @@ export const GIT_COMMANDS: readonly Command[] = [
   {
     name: 'git-token set',
     summary: 'Set the token with which Berth reads the repository over https; it comes from a prompt or from standard input',
-    detail: 'Example: berth git-token set < token.txt',
     args: [PROJECT_ARGUMENT],
     options: tokenFlags.options,
     aboutProject: true,
@@ -145,7 +144,7 @@ export const GIT_COMMANDS: readonly Command[] = [
   {
     name: 'git-host trust',
     summary: ROUTES.putGitHost.summary,
-    detail: 'Compare the fingerprint with what the operator of the host publishes. Example: berth git-host trust git.example.org SHA256:…',
+    detail: 'Compare the fingerprint with what the operator of the host publishes.',
     args: [HOST, { name: 'fingerprint', doc: 'SHA256:…', required: true }],
     options: [{ flags: '--type <type>', doc: 'type of the host key, such as ssh-ed25519; default: what a builder saw' }],
     routes: ['putGitHost'],

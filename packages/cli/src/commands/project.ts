@@ -157,7 +157,6 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   {
     name: 'env set',
     summary: 'Set an environment variable; its value comes from standard input',
-    detail: 'Example: printf %s production | berth env set NODE_ENV',
     args: [NAME],
     aboutProject: true,
     routes: ['putEnv'],

@@ -44,7 +44,7 @@ export const SECRET_COMMANDS: readonly Command[] = [
   {
     name: 'secret set',
     summary: 'Set a secret; its value comes from a prompt or from standard input',
-    detail: 'One trailing newline of the value is removed. Example: berth secret set API_KEY < key.txt',
+    detail: 'One trailing newline of the value is removed.',
     args: [NAME],
     options: setFlags.options,
     aboutProject: true,

@@ -1,10 +1,10 @@
 /** Facts about the git repository of a folder. Nothing here contacts a git server. */
+import type { ExecResult } from '@berth/kit/exec';
 import type { Io } from '../io.ts';
 import { LINK_FILE } from '../session/choose.ts';
 
 export type Remote = { name: string; url: string };
 export type Repository = {
-  root: string;
   remotes: Remote[];
   /** Null for a detached HEAD. */
   branch: string | null;
@@ -15,23 +15,28 @@ export type Repository = {
 };
 
 const LIMIT_MS = 10_000;
+const isOwnFile = (line: string): boolean => line.endsWith(` ${LINK_FILE}`) || line.endsWith(`/${LINK_FILE}`);
 
-async function git(io: Io, args: readonly string[]): Promise<string | null> {
+/** Returns null if git could not be started. */
+async function run(io: Io, args: readonly string[]): Promise<ExecResult | null> {
   // A repository may name a program for core.fsmonitor; `git status` would run it.
   const argv = ['git', '-c', 'core.fsmonitor=false', ...args];
   const { exec } = await import('@berth/kit/exec');
-  const result = await exec(argv, {
+  return exec(argv, {
     cwd: io.cwd,
     env: { ...io.config.childEnv, GIT_OPTIONAL_LOCKS: '0', LC_ALL: 'C' },
     timeoutMs: LIMIT_MS,
   }).catch(() => null);
+}
+
+async function git(io: Io, args: readonly string[]): Promise<string | null> {
+  const result = await run(io, args);
   return result === null || result.code !== 0 ? null : result.stdout.trimEnd();
 }
 
 /** Returns null if the folder is not in a repository, or if there is no git. */
 export async function readRepository(io: Io): Promise<Repository | null> {
-  const root = await git(io, ['rev-parse', '--show-toplevel']);
-  if (root === null) return null;
+  if ((await git(io, ['rev-parse', '--git-dir'])) === null) return null;
   const [remotes, branch, head, status] = await Promise.all([
     git(io, ['config', '--get-regexp', String.raw`^remote\..*\.url$`]),
     git(io, ['symbolic-ref', '--short', '-q', 'HEAD']),
@@ -39,7 +44,6 @@ export async function readRepository(io: Io): Promise<Repository | null> {
     git(io, ['status', '--porcelain']),
   ]);
   return {
-    root,
     remotes: linesOf(remotes).flatMap((line) => {
       const [, name, url] = /^remote\.(.*)\.url (.+)$/.exec(line) ?? [];
       return name === undefined || url === undefined ? [] : [{ name, url }];
@@ -47,8 +51,21 @@ export async function readRepository(io: Io): Promise<Repository | null> {
     branch: branch === '' ? null : branch,
     head,
     // Berth's own file says nothing about the application.
-    dirty: linesOf(status).filter((line) => !line.endsWith(LINK_FILE)).length,
+    dirty: linesOf(status).filter((line) => !isOwnFile(line)).length,
   };
+}
+
+/** Says why `readRepository` returned null, and what to do. */
+export async function whyNoRepository(io: Io): Promise<{ said: string; next: string }> {
+  const result = await run(io, ['rev-parse', '--git-dir']);
+  if (result === null) return { said: 'git is not installed here', next: 'install git, or name the project' };
+  const [, owned] = /dubious ownership in repository at '(.+)'/.exec(result.stderr) ?? [];
+  if (owned !== undefined)
+    return {
+      said: 'git does not read this folder, because it belongs to another user',
+      next: `if you trust what is in it: git config --global --add safe.directory ${owned}`,
+    };
+  return { said: 'this folder is not in a git repository', next: 'name the project, or: git init' };
 }
 
 const linesOf = (text: string | null): string[] => (text ?? '').split('\n').filter((line) => line !== '');

@@ -6,7 +6,7 @@ import { cancelled } from '../ask.ts';
 import { canAsk } from '../io.ts';
 import { CliError, usage } from '../problem.ts';
 import { writeLink } from './link.ts';
-import { readRepository, type Repository, withoutPassword } from './git.ts';
+import { readRepository, type Repository, whyNoRepository, withoutPassword } from './git.ts';
 import { type Selected, selectProject } from './select.ts';
 
 export async function projectToDeploy(cli: Cli, named: string | undefined): Promise<Selected> {
@@ -47,7 +47,10 @@ export async function defaultsHere(cli: Cli): Promise<{ repository: Repository |
 
 async function askForProject(cli: Cli): Promise<ProjectCreate> {
   const { repository, git_url, branch } = await defaultsHere(cli);
-  if (repository === null) throw usage('this folder is not in a git repository', 'git init, or name a project: berth deploy PROJECT');
+  if (repository === null) {
+    const { said, next } = await whyNoRepository(cli.io);
+    throw usage(said, next);
+  }
   if (git_url === null)
     throw usage(
       repository.remotes.length === 0

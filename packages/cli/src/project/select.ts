@@ -6,7 +6,7 @@ import { CliError, EXIT, refused, usage } from '../problem.ts';
 import { readLink } from '../session/choose.ts';
 import type { Session } from '../session/session.ts';
 import { allPages } from './pages.ts';
-import { readRepository, repositoryKey } from './git.ts';
+import { readRepository, type Repository, repositoryKey, whyNoRepository } from './git.ts';
 
 export type Selected = { project: Project; how: 'argument' | 'link' | 'remote' };
 
@@ -16,7 +16,8 @@ export async function selectProject(io: Io, session: Session, named: string | un
   const link = readLink(io.cwd);
   // A link names a project of its own address only.
   if (link !== null && link.url === session.url) return { project: await getProject(session, link.project, link.path), how: 'link' };
-  const found = await matchRemote(io, session);
+  const repository = await readRepository(io);
+  const found = repository === null ? [] : await matchRemote(session, repository);
   const [project] = found;
   if (project !== undefined && found.length === 1) return { project, how: 'remote' };
   if (found.length > 1)
@@ -24,20 +25,21 @@ export async function selectProject(io: Io, session: Session, named: string | un
       `several projects build from this repository: ${found.map((p) => p.name).join(', ')}`,
       `name one, or link this folder: berth link ${project?.name}`,
     );
-  throw new CliError(
-    EXIT.usage,
-    'no_project',
-    `no project was named, and no project at ${session.url} builds from a remote of this folder`,
-    {
-      next: 'name one (berth project list) or create one (berth project create)',
-    },
-  );
+  const { said, next } = repository === null ? await whyNoRepository(io) : whyNoMatch(session, repository);
+  throw new CliError(EXIT.usage, 'no_project', `no project was named, and ${said}`, { next });
 }
 
-/** Returns the projects that build from a remote of this folder. */
-export async function matchRemote(io: Io, session: Session): Promise<Project[]> {
-  const repository = await readRepository(io);
-  const keys = new Set((repository?.remotes ?? []).map((remote) => repositoryKey(remote.url)));
+const whyNoMatch = ({ url }: Session, { remotes }: Repository): { said: string; next: string } =>
+  remotes.length === 0
+    ? { said: 'this repository has no remote', next: 'name a project (berth project list), or: git remote add origin URL' }
+    : {
+        said: `no project at ${url} builds from a remote of this folder`,
+        next: 'name one (berth project list) or create one (berth project create)',
+      };
+
+/** Returns the projects that build from a remote of the repository. */
+async function matchRemote(session: Session, repository: Repository): Promise<Project[]> {
+  const keys = new Set(repository.remotes.map((remote) => repositoryKey(remote.url)));
   if (keys.size === 0) return [];
   const projects = await allPages((cursor) => session.client.call('listProjects', { query: { limit: 200, ...cursor } }));
   return projects.filter((project) => !project.deleting && keys.has(repositoryKey(project.git_url)));
