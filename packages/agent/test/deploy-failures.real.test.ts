@@ -122,7 +122,7 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     const state = give('mute', { probe_seconds: 60 });
     await until('the probe', () => site.plane.text(state.task.id).includes('probe|'));
     site.plane.takeAway(state.task.id);
-    await until('the container to go', () => site.plane.registers.at(-1)?.containers?.every((c) => c.name === 'svc-app-g1'), 10_000);
+    await until('the container to go', () => site.plane.registers.at(-1)?.containers?.every((c) => c.name === 'svc-app-g1'));
     expect(state.report).toBeNull();
   });
   it('with recreate the old container is restarted if the new one fails, and stays stopped if it works', async () => {

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, startRealParts, startSite } from './real-parts.ts';
 import { silentLogger } from '@berth/kit/log';
+import { waitFor } from '@berth/testbed/wait';
 import { join } from 'node:path';
 import { createImages } from '../src/images.ts';
 import { createDocker, type Docker } from '../src/tools/docker.ts';
@@ -114,13 +115,18 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     const { host_port: before } = await site.plane.reported(task.id);
     const seen = site.plane.registers.length;
     await parts.engine.faults?.restartDaemon('SIGTERM');
-    const after = await until(
-      'a port again',
-      () => site.plane.registers.slice(seen).findLast((r) => r.containers?.some((c) => c.state === 'running' && c.host_port !== null)),
-      45_000,
+    // The engine answers for seconds after SIGTERM, so a registration with the old port may come first.
+    const port = () =>
+      site.plane.registers
+        .slice(seen)
+        .at(-1)
+        ?.containers?.find((c) => c.state === 'running')?.host_port ?? null;
+    await waitFor(
+      'the registered port answers',
+      async () =>
+        port() !== null && (await fetch(`http://${parts.engine.hostIp}:${port()}/bin/busybox`, { method: 'HEAD' })).status === 200,
+      { deadlineMs: 45_000 },
     );
-    const port = after.containers?.[0]?.host_port;
-    expect((await fetch(`http://${parts.engine.hostIp}:${port}/bin/busybox`, { method: 'HEAD' })).status).toBe(200);
     // During the restart the list is absent or holds the container, and is never empty.
     expect(site.plane.registers.slice(seen).filter((r) => r.containers?.length === 0)).toEqual([]);
     expect(typeof before).toBe('number');

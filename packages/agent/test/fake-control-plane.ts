@@ -52,7 +52,7 @@ export type FakeControlPlane = {
 
 const sleep = (ms: number): Promise<void> => new Promise((r) => setTimeout(r, ms));
 
-export async function until<T>(what: string, look: () => T | null | undefined | false, ms = 20_000): Promise<T> {
+export async function until<T>(what: string, look: () => T | null | undefined | false, ms = 40_000): Promise<T> {
   const end = Date.now() + ms;
   for (;;) {
     const seen = look();

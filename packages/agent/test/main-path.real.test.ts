@@ -1,6 +1,7 @@
 /** Clone, build, push, deploy, probe, report, redeploy, retire and rename, with real git, buildx, registry and engine. */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
@@ -127,7 +128,8 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
     const seen = (): number | null | undefined => plane.registers.at(-1)?.containers?.find((c) => c.name === 'svc-app')?.host_port;
     const before = seen();
     await parts.engine.docker(['restart', '--time', '0', 'svc-app']);
-    const after = await until('another port', () => (seen() !== before ? seen() : null), 10_000);
-    expect((await fetch(`http://${parts.engine.hostIp}:${after}/`)).status).toBe(200);
+    const after = await until('another port', () => (seen() !== before ? seen() : null));
+    // The engine publishes the port before the program in the container listens.
+    await waitFor('the reported port answers', async () => (await fetch(`http://${parts.engine.hostIp}:${after}/`)).status === 200);
   });
 });

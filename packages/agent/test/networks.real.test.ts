@@ -105,7 +105,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     expect(await reaches('old', `${b.ip}:8080`)).toBe(false);
     // Traffic inside one project, and to a container on the default network, still passes.
     expect(await reaches(a.name, `${(await secondOfProjectA()).ip}:8080`)).toBe(true);
-    expect((await fetch(`http://${old}/`)).ok).toBe(true);
+    await waitFor('the container on the default network answers', async () => (await fetch(`http://${old}/`)).ok);
 
     const rule = createPortRule({
       pool: POOL,

@@ -5,6 +5,7 @@ import { mkdtemp, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { toolsDir } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
+import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, type FakeControlPlane, startFakeControlPlane, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, startRealParts } from './real-parts.ts';
@@ -70,9 +71,7 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
     const port = await freePort('127.0.0.1');
     const program = agent('deploy', port);
     await until('ready', () => program.output().includes('agent started'));
-    const end = Date.now() + 5_000;
-    while ((await fetch(`http://127.0.0.1:${port}/readyz`)).status !== 200 && Date.now() < end) await new Promise((r) => setTimeout(r, 50));
-    expect((await fetch(`http://127.0.0.1:${port}/readyz`)).status).toBe(200);
+    await waitFor('the agent is ready', async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).status === 200);
     program.child.kill('SIGTERM');
     expect((await program.ended).code).toBe(0);
   });
@@ -88,12 +87,12 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
     await parts.engine.docker(['push', tag]);
     const first = agent('deploy');
     const { task } = plane.give(deployTask('dep-k', { image: tag, probe_seconds: 20 }));
-    await until('the probe', () => plane.text(task.id).includes('probe|'), 20_000);
+    await until('the probe', () => plane.text(task.id).includes('probe|'));
     first.child.kill('SIGKILL');
     await first.ended;
     const id = (await parts.engine.docker(['ps', '--quiet', '--no-trunc', '--filter', 'label=berth.deployment=dep-k'])).stdout.trim();
     const second = agent('deploy');
-    const report = await plane.reported(task.id, 30_000);
+    const report = await plane.reported(task.id);
     expect(report).toMatchObject({ status: 'completed', container_id: id });
     expect(plane.state(task.id).attempt).toBe(2);
     expect((await fetch(`http://${parts.engine.hostIp}:${report.host_port}/bin/busybox`, { method: 'HEAD' })).status).toBe(200);
@@ -107,7 +106,7 @@ describe.skipIf(missingParts !== undefined)('the agent as a process', () => {
     });
     const first = agent('builder');
     const { task } = plane.give(buildTask({ git_url: url, image_repository: `${parts.registry.address}/killed` }));
-    await until('the step', () => plane.text(task.id).includes('| begun'), 20_000).catch((e: unknown) => {
+    await until('the step', () => plane.text(task.id).includes('| begun')).catch((e: unknown) => {
       throw new Error(`${String(e)}\n${plane.text(task.id)}\n${first.output()}`);
     });
     first.child.kill('SIGKILL');

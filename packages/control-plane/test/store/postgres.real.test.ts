@@ -1,5 +1,4 @@
 /** Rules of PostgreSQL only: concurrent writers, and a server that may disappear at any moment. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { waitFor } from '@berth/testbed/wait';
 import { sql } from 'kysely';
@@ -121,6 +120,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     const db = await raw(await database());
     for (const key of ['a', 'b']) await db.kysely.insertInto('meta').values({ key, value: '' }).execute();
     let runs = 0;
+    const locked = new Set<string>();
     const both = (first: string, second: string): Promise<void> =>
       db.write(async (tx) => {
         runs++;
@@ -131,7 +131,8 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
             .where('key', '=', key)
             .execute();
         await add(first);
-        await sleep(100);
+        locked.add(first);
+        await waitFor('each transaction has locked its first row', () => locked.size === 2);
         await add(second);
       });
     await Promise.all([both('a', 'b'), both('b', 'a')]);
