@@ -12,6 +12,7 @@ import type { Stores } from '../domain/stores.ts';
 import { type Attempts, networkOf } from './auth/attempts.ts';
 import { sha256Of } from './auth/secrets.ts';
 import { matchesAny } from './auth/shared-secrets.ts';
+import { growingTo } from './lru.ts';
 
 export type Agents = {
   /** Sets `request.agent`. Throws agent_secret, too_many_attempts (wrong secrets only). `joining`: the request is a registration. */
@@ -38,7 +39,7 @@ const MAX_CACHED_TASKS = 20_000;
 
 export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: AgentDeps): Agents {
   const isShared = matchesAny(agentSecrets);
-  const nodeOfTask = new LRUCache<string, string>({ max: MAX_CACHED_TASKS });
+  const nodeOfTask = new LRUCache<string, string>(growingTo(MAX_CACHED_TASKS));
 
   function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
     const header = request.headers['x-agent-secret'];

@@ -7,6 +7,7 @@ import { LRUCache } from 'lru-cache';
 import type { AuditStore } from '../domain/identity-stores.ts';
 import type { NodeRecord } from '../domain/records.ts';
 import type { Registered } from '../domain/stores.ts';
+import { growingTo } from './lru.ts';
 
 export const NODE_CHANGES = ['registered', 'moved', 'renamed', 'name_taken', 'secret_given', 'secret_reset', 'doubled'] as const;
 export type NodeChangeKind = (typeof NODE_CHANGES)[number];
@@ -25,7 +26,7 @@ const AUDIT_INTERVAL_MS = 60_000;
 
 export function createNodeChangeLog(audit: Pick<AuditStore, 'append'>, log: Logger, now: () => number): NodeChangeLog {
   const listeners: ((change: NodeChange) => void)[] = [];
-  const auditedAt = new LRUCache<string, number>({ max: 20_000 });
+  const auditedAt = new LRUCache<string, number>(growingTo(20_000));
 
   async function appendToAudit({ kind, node }: NodeChange, { address, requestId }: Source): Promise<void> {
     // The request of the admin has an entry already.

@@ -17,6 +17,8 @@ import { readConfig } from '../../src/config.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { openStores } from '../../src/store/open.ts';
+import type { EmptiedDatabases } from '../store/emptied-databases.ts';
+import { storesInMemory } from '../store/in-memory.ts';
 
 export const JWT_SECRET = 'test-secret-that-is-long-enough-for-anybody';
 export const AGENT_SECRET = 'agent-secret-of-the-tests-0123456789';
@@ -68,9 +70,10 @@ export type Api = App & {
   pass(ms: number): void;
 };
 
-/** Creates the database if a test names none: in memory, or as on-postgres.real.test.ts sets it. */
-let freshDatabase = (): string | Promise<string> => 'sqlite::memory:';
-export const useDatabases = (make: () => Promise<string>): void => void (freshDatabase = make);
+/** Databases of the tests that name none. Null: each test has one in memory. */
+let databases: EmptiedDatabases | null = null;
+/** on-postgres.real.test.ts runs the same tests on another engine. */
+export const useDatabases = (others: EmptiedDatabases): void => void (databases = others);
 
 export async function createApi(
   given: {
@@ -84,7 +87,9 @@ export async function createApi(
   let passed = 0;
   const now = (): number => Date.now() + passed;
   const log = silentLogger();
-  const real = await openStores({ databaseUrl: given.databaseUrl ?? (await freshDatabase()), log, now });
+  let borrowed = given.databaseUrl === undefined ? ((await databases?.borrow()) ?? null) : null;
+  const databaseUrl = given.databaseUrl ?? borrowed;
+  const real = databaseUrl === null ? await storesInMemory(now) : await openStores({ databaseUrl, log, now });
   const stores = given.stores?.(real) ?? real;
   const env = Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined));
   const app = await createApp(readConfig(env), {
@@ -121,6 +126,12 @@ export async function createApi(
     token,
     signIn,
     pass: (ms) => void (passed += ms),
+    async close() {
+      await app.close();
+      const url = borrowed;
+      borrowed = null;
+      if (url !== null) await databases?.giveBack(url);
+    },
     async call(name, input = {}) {
       const row: Route = ROUTES[name];
       const as = input.as === undefined ? (row.who === 'public' ? null : row.who) : input.as;

@@ -1,8 +1,7 @@
 /** Runs the tests of concurrent writes again with a real PostgreSQL. */
-import { silentLogger } from '@berth/kit/log';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe } from 'vitest';
-import { openStores } from '../../src/store/open.ts';
+import { emptiedDatabases } from '../store/emptied-databases.ts';
 import { useDatabases } from './harness.ts';
 
 const reason = whyNoPostgres();
@@ -11,9 +10,7 @@ afterAll(() => server?.stop());
 
 describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, async () => {
   if (server === undefined) return;
-  await (await openStores({ databaseUrl: await server.createDatabase('ready'), log: silentLogger() })).close();
-  let made = 0;
-  useDatabases(() => server.createDatabase(`t${made++}`, 'ready'));
+  useDatabases(await emptiedDatabases(server));
   await import('./conditional.test.ts');
   await import('./env.test.ts');
   await import('./git-access.test.ts');

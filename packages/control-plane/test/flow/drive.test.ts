@@ -1,13 +1,12 @@
 /** The driver on the real store: races between two reads of the database. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { silentLogger } from '@berth/kit/log';
 import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import { steadyUptime } from '../steady-uptime.ts';
-import { openStores } from '../../src/store/open.ts';
+import { storesInMemory } from '../store/in-memory.ts';
 import { COMMIT, DIGEST } from './fixtures.ts';
 
 let stores: Stores;
@@ -33,7 +32,7 @@ async function underWay(): Promise<{ deployment: string; task: string; node: str
 
 beforeEach(async () => {
   [now, paused] = [1_000_000, []];
-  stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger() });
+  stores = await storesInMemory();
   driver = createDriver({
     cacheIndex: createCacheIndex(),
     stores,

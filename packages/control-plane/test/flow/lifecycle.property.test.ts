@@ -8,9 +8,8 @@ import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import { openStores } from '../../src/store/open.ts';
 import { steadyUptime } from '../steady-uptime.ts';
-import { quiet, runsOf, urlOf } from '../store/fixtures.ts';
+import { openUnnamed, runsOf } from '../store/fixtures.ts';
 import { COMMIT } from './fixtures.ts';
 
 type World = { stores: Stores; driver: Driver; now: number; project: string; made: string[]; ended: Map<string, string>; nodes: string[] };
@@ -39,7 +38,7 @@ const NODES = [
 const command = fc.record({ what: fc.constantFrom(...COMMANDS), pick: fc.nat(1000) });
 
 async function create(): Promise<World> {
-  const stores = await openStores({ databaseUrl: await urlOf(':memory:'), log: quiet });
+  const stores = await openUnnamed(Date.now);
   const world: World = { stores, now: 1_000_000, project: '', made: [], ended: new Map(), nodes: [], driver: null as never };
   let ids = 0;
   world.driver = createDriver({

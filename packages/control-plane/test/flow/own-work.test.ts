@@ -1,12 +1,11 @@
 /** No deadline runs while a deployment waits for a task of Berth, which has its own deadlines. */
-import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createChanges } from '../../src/domain/changes.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import { openStores } from '../../src/store/open.ts';
+import { storesInMemory } from '../store/in-memory.ts';
 import { steadyUptime } from '../steady-uptime.ts';
 import { COMMIT, DIGEST, facts } from './fixtures.ts';
 
@@ -18,7 +17,7 @@ let ids = 0;
 
 beforeEach(async () => {
   now = 1_000_000;
-  stores = await openStores({ databaseUrl: 'sqlite::memory:', log: silentLogger(), now: () => now });
+  stores = await storesInMemory(() => now);
   const deps = {
     stores,
     changes: createChanges(),

@@ -12,6 +12,7 @@ import type { DeploymentRecord, NodeRecord, ProjectRecord, ProjectSettings, Rout
 import type { Stores } from '../../src/domain/stores.ts';
 import { openStores } from '../../src/store/open.ts';
 import { UNTOUCHED } from '../untouched.ts';
+import { storesInMemory } from './in-memory.ts';
 
 export const NOW = 1_790_000_000_000;
 export const quiet = { info: () => {}, warn: () => {} };
@@ -94,9 +95,13 @@ export function freshPath(): string {
   return path;
 }
 
+/** Opens stores on a new database that has no name. */
+export const openUnnamed = async (now = (): number => NOW): Promise<Stores> =>
+  engine === files ? storesInMemory(now) : openStores({ databaseUrl: await urlOf(':memory:'), log: quiet, now });
+
 /** Opens stores that are closed when the test ends; the file stays until then. */
 export async function open(path = freshPath(), now = (): number => NOW): Promise<Stores> {
-  const stores = await openStores({ databaseUrl: await urlOf(path), log: quiet, now });
+  const stores = path === ':memory:' ? await openUnnamed(now) : await openStores({ databaseUrl: await urlOf(path), log: quiet, now });
   onTestFinished(() => stores.close());
   return stores;
 }

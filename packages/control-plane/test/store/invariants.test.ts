@@ -5,8 +5,7 @@ import { DEPLOYMENT_STATES, type DeploymentState, isOpenTask, isTerminal, type T
 import { DomainError } from '../../src/domain/errors.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { openStores } from '../../src/store/open.ts';
-import { deploymentOf, nodeIn, NOW, planFor, projectIn, quiet, routeOf, runsOf, taskOf, urlOf } from './fixtures.ts';
+import { deploymentOf, nodeIn, NOW, openUnnamed, planFor, projectIn, routeOf, runsOf, taskOf } from './fixtures.ts';
 
 const state = fc.constantFrom(...DEPLOYMENT_STATES);
 const step = fc.oneof(
@@ -130,7 +129,7 @@ async function look(stores: Stores, projectId: string, memory: Memory): Promise<
 }
 
 /** Opens a database in memory if the engine can, else a separate one. */
-const fresh = async (): Promise<Stores> => openStores({ databaseUrl: await urlOf(':memory:'), log: quiet });
+const fresh = (): Promise<Stores> => openUnnamed(Date.now);
 
 test('random plans keep the invariants', async () => {
   await fc.assert(

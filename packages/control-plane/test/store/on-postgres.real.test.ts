@@ -3,36 +3,49 @@
  * (open.test.ts, lock, query plans) are left out; tests of PostgreSQL only are in postgres.real.test.ts.
  */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
-import { afterAll, describe } from 'vitest';
-import { openStores } from '../../src/store/open.ts';
-import { quiet, type TestEngine, useEngine } from './fixtures.ts';
+import { Client } from 'pg';
+import { afterAll, describe, onTestFinished } from 'vitest';
+import { emptiedDatabases } from './emptied-databases.ts';
+import { type TestEngine, useEngine } from './fixtures.ts';
 
 const reason = whyNoPostgres();
 const server = reason === undefined ? await startPostgres() : undefined;
 afterAll(() => server?.stop());
 
-/** Makes a database for each path, as a copy of a migrated one. */
+/** Lends a migrated database to each path. */
 async function databases(pg: NonNullable<typeof server>): Promise<TestEngine> {
-  await (await openStores({ databaseUrl: await pg.createDatabase('ready'), log: quiet })).close();
-  const names = new Map<string, string>();
+  const emptied = await emptiedDatabases(pg);
+  const urls = new Map<string, string>();
   let made = 0;
+  const query = async (path: string, sql: string): Promise<unknown[][]> => {
+    const client = new Client({ connectionString: urls.get(path) });
+    await client.connect();
+    try {
+      return (await client.query<unknown[]>({ text: sql, rowMode: 'array' })).rows;
+    } finally {
+      await client.end();
+    }
+  };
   return {
-    emptyUrl(path) {
-      names.set(path, `t${made}`);
-      return pg.createDatabase(`t${made++}`);
+    async emptyUrl(path) {
+      const url = await pg.createDatabase(`t${made++}`);
+      urls.set(path, url);
+      return url;
     },
     async url(path) {
-      const known = names.get(path);
-      if (known !== undefined) return pg.url(known);
-      const name = `t${made++}`;
-      if (path !== ':memory:') names.set(path, name);
-      return pg.createDatabase(name, 'ready');
+      const known = urls.get(path);
+      if (known !== undefined) return known;
+      const url = await emptied.borrow();
+      if (path !== ':memory:') urls.set(path, url);
+      // Runs after the stores are closed, which `open` registers later.
+      onTestFinished(() => emptied.giveBack(url));
+      return url;
     },
     runs: (many) => Math.ceil(many / 5),
-    run: (path, sql) => pg.query(sql, names.get(path)),
+    run: query,
     async rows(path, table) {
-      const text = await pg.query(`select coalesce(json_agg(t), '[]') from (select * from ${table} order by 1, 2) t`, names.get(path));
-      return JSON.parse(text) as Record<string, unknown>[];
+      const [[rows = []] = []] = await query(path, `select coalesce(json_agg(t), '[]') from (select * from ${table} order by 1, 2) t`);
+      return rows as Record<string, unknown>[];
     },
   };
 }

@@ -1,6 +1,7 @@
 /** Rate limit of wrong guesses: so many tries for each key in a sliding window of one minute (docs/interfaces.md "Limits"). */
 import { LRUCache } from 'lru-cache';
 import { DomainError } from '../../domain/errors.ts';
+import { growingTo } from '../lru.ts';
 
 const WINDOW_MS = 60_000;
 /** Many keys push out old keys and do not fill the memory. */
@@ -16,7 +17,7 @@ export type Attempts = {
 };
 
 export function createAttempts(now: () => number, most = 10): Attempts {
-  const tries = new LRUCache<string, number[]>({ max: MAX_KEYS });
+  const tries = new LRUCache<string, number[]>(growingTo(MAX_KEYS));
   return {
     begin(key) {
       const at = now();

@@ -14,6 +14,7 @@ import type { Passwords } from '../auth/passwords.ts';
 import { sha256Of } from '../auth/secrets.ts';
 import type { SignIns } from '../auth/sign-ins.ts';
 import { userView } from '../views.ts';
+import { growingTo } from '../lru.ts';
 
 /** Parallel tries of one network: two passwords are hashed at a time, and other networks need them too. */
 const AT_ONCE = 16;
@@ -31,7 +32,7 @@ export type AuthRouteDeps = ApiDeps & {
 export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   const { stores, changes, settings, signIns, passwords, assertions, attempts, strangers, now } = deps;
   /** Pairs of account and network that signed in before. A guesser in the same network does not limit them. */
-  const proven = new LRUCache<string, true>({ max: 20_000 });
+  const proven = new LRUCache<string, true>(growingTo(20_000));
   const underWay = new Map<string, number>();
 
   /** Counts the try, then checks the password. Throws too_many_attempts, too_many_requests. */

@@ -18,6 +18,7 @@ import { checkSignature, hasProof, isStandardSecret } from '../hooks/signatures.
 import { pageOf } from '../page.ts';
 import { notHere } from '../plugins/errors.ts';
 import { deliveryView, hookView } from '../views.ts';
+import { growingTo } from '../lru.ts';
 
 /** Refused deliveries of one project that are stored in one minute. More are only counted. */
 const STORED_A_MINUTE = 20;
@@ -117,7 +118,7 @@ export function hookRoutes(route: Define, deps: Deps): void {
   });
 
   /** Refused deliveries by project within a minute: those that were stored, and the count of those that were not. */
-  const notStored = new LRUCache<string, { since: number; stored: number; count: number }>({ max: MAX_PROJECTS });
+  const notStored = new LRUCache<string, { since: number; stored: number; count: number }>(growingTo(MAX_PROJECTS));
 
   /** Does not delay the answer: the time of the answer would tell that the project exists. */
   function refused({ project_id }: HookRecord, delivery: { event: string; reason: string }): void {

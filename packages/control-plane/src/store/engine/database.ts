@@ -43,8 +43,8 @@ type Engine = {
 };
 
 /** Opens, checks and migrates the database. Throws StoreError. */
-export async function openDatabase(url: string, log: StoreLog, now: () => number): Promise<Database> {
-  const engine = engineOf(url, log, now);
+export async function openDatabase(url: string, log: StoreLog, now: () => number, image?: Buffer): Promise<Database> {
+  const engine = engineOf(url, log, now, image);
   const { capabilities, name } = engine;
   const withRetries = createRetries(name, capabilities);
   const listeners: OnQuery[] = [];
@@ -127,13 +127,17 @@ async function migrated(engine: Engine, kysely: Db, withRetries: WithRetries): P
   }
 }
 
-function engineOf(url: string, log: StoreLog, now: () => number): Engine {
+function engineOf(url: string, log: StoreLog, now: () => number, image?: Buffer): Engine {
   const colon = url.indexOf(':');
   const [scheme, rest] = [url.slice(0, Math.max(colon, 0)), url.slice(colon + 1)];
   if (scheme === 'sqlite' && rest !== '') {
     const onCheckpointFailure = (problem: string): void => log.warn({ problem }, 'WAL checkpoint failed; will retry');
     const onCompact = (fields: object, message: string): void => log.info(fields, message);
-    const { dialect, path, release } = openSqlite(rest, now(), { onCheckpointFailure, onCompact });
+    const { dialect, path, release } = openSqlite(rest, now(), {
+      onCheckpointFailure,
+      onCompact,
+      ...(image === undefined ? {} : { image }),
+    });
     return { dialect, capabilities: SQLITE, release, name: path, ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }) };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {

@@ -8,7 +8,9 @@ const MIGRATION_LOCK_TABLE = 'berth_migrations_lock';
 
 /** Returns the names of the migrations that it applied. */
 export async function migrate(db: Kysely<unknown>, migrations: Record<string, Migration>): Promise<string[]> {
-  refuseNewer(await applied(db), migrations);
+  const present = await applied(db);
+  refuseNewer(present, migrations);
+  if (present.length === Object.keys(migrations).length) return [];
   const migrator = new Migrator({
     db,
     provider: { getMigrations: () => Promise.resolve(migrations) },

@@ -56,16 +56,18 @@ type OpenOptions = {
   /** Receives the log lines of shrinkable.ts. */
   onCompact?: (fields: object, message: string) => void;
   versionOf?: (database: Sqlite.Database) => string;
+  /** The bytes with which `:memory:` starts. */
+  image?: Buffer;
 };
 
 /** Opens a file. `target`: a path or `:memory:`. Throws StoreError held, engine_too_old, cannot_open. */
 export function openSqlite(
   target: string,
   now: number,
-  { onCheckpointFailure = () => {}, onCompact = () => {}, versionOf = sqliteVersion }: OpenOptions = {},
+  { onCheckpointFailure = () => {}, onCompact = () => {}, versionOf = sqliteVersion, image }: OpenOptions = {},
 ): OpenSqlite {
   if (target === ':memory:') {
-    const memory = new Sqlite(target);
+    const memory = new Sqlite(image ?? target);
     assertSqliteVersion(versionOf(memory));
     memory.pragma('foreign_keys = ON');
     return { dialect: dialectOf(memory, NO_CHECKPOINTS), path: target, release: () => {} };
