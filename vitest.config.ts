@@ -8,6 +8,7 @@
  */
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /** Runs alone: engines change the machine's addresses, and Chromium then aborts its requests (net::ERR_NETWORK_CHANGED). */
 const BROWSER = ['test/e2e/sign-in.test.ts'];
@@ -27,6 +28,28 @@ const SLOW = [
 ];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 
+/**
+ * The longest files of `real`. They begin first, so that no core waits for the last one. By itself, a fresh clone begins with the largest
+ * files, and some of the longest ones only import other files.
+ */
+const LONGEST = [
+  'control-plane/test/api/on-postgres.real.test.ts',
+  'control-plane/test/store/on-postgres.real.test.ts',
+  'test/e2e/cli.test.ts',
+  'test/e2e/push-to-deploy.test.ts',
+  'test/e2e/through-traefik-plain.test.ts',
+  'test/e2e/secrets.test.ts',
+  'test/e2e/private-git.test.ts',
+];
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const place = ({ moduleId }: TestSpecification): number =>
+      LONGEST.findIndex((file) => moduleId.endsWith(file)) + 1 || LONGEST.length + 1;
+    return (await super.sort(files)).sort((a, b) => place(a) - place(b));
+  }
+}
+
 const INSTALLED = ['**/node_modules/**'];
 /** The files share threads. Left to itself, vitest uses one thread on two cores. */
 const THREADS = {
@@ -41,6 +64,7 @@ const PROCESSES = { exclude: INSTALLED, pool: 'forks', isolate: true, hookTimeou
 export default defineConfig({
   test: {
     teardownTimeout: 60_000,
+    sequence: { sequencer: LongestFirst },
     projects: [
       { test: { ...THREADS, name: 'unit', include: UNIT, exclude: [...SLOW, ...REAL, ...INSTALLED], sequence: { groupOrder: 0 } } },
       {
