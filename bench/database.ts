@@ -5,6 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { emptyPlan } from '@berth/control-plane/domain/plan';
 import { openStores } from '@berth/control-plane/store/open';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { summary } from './stats.ts';
@@ -29,16 +30,7 @@ async function write(stores: Stores, projectId: string, until: number): Promise<
   const done = { committed: 0, stale: 0 };
   while (performance.now() < until) {
     const { project } = await stores.flow.facts(projectId);
-    const none = {
-      createDeployment: null,
-      changeDeployments: [],
-      createTasks: [],
-      changeTasks: [],
-      route: null,
-      storyLines: [],
-      push: null,
-    };
-    done[await stores.flow.commit({ project, now: Date.now(), uptime: Date.now(), ...none })]++;
+    done[await stores.flow.commit(emptyPlan(project, Date.now(), Date.now()))]++;
   }
   return done;
 }

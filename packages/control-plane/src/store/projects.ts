@@ -20,9 +20,9 @@ import { idOf } from './names.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
+import { existing, lockedProject } from './project-row.ts';
 import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
-import type { Row } from './engine/tables.ts';
 
 export function createProjectStore(db: Database, newId: NewId, clock: () => number): ProjectStore {
   /** Relies on the unique constraints, because two requests may arrive at the same time, and turns their errors into domain errors. */
@@ -183,28 +183,12 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
   };
 }
 
-function existing(id: string, row: Row<'projects'> | undefined): Row<'projects'> {
-  if (row === undefined) throw new DomainError('not_found', `no project has the id ${id}`);
-  return row;
-}
-
 export const projectEvent = (project: { id: string; name: string }, what: string, at: number, more = ''): NewEvent => ({
   at,
   kind: `project.${what}`,
   project_id: project.id,
   message: `project ${project.name} ${what}${more}`,
 });
-
-/** Returns the row, locked until the transaction ends. Throws not_found. */
-export async function lockedProject({ capabilities }: Database, tx: Tx, id: string): Promise<Row<'projects'>> {
-  const row = await tx
-    .selectFrom('projects')
-    .selectAll()
-    .where('id', '=', id)
-    .$if(capabilities.rowLocks, (q) => q.forUpdate())
-    .executeTakeFirst();
-  return existing(id, row);
-}
 
 /** Throws env_conflict if a variable has the name of a secret. */
 async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']): Promise<void> {

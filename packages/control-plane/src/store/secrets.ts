@@ -6,7 +6,8 @@ import { envHasName, type NewSecret, type SealedSecret, type SecretRecord, type 
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
-import { lockedProject, projectEvent } from './projects.ts';
+import { lockedProject } from './project-row.ts';
+import { projectEvent } from './projects.ts';
 import { projectOf } from './rows/project.ts';
 import { writeStoryLine } from './story.ts';
 

@@ -4,10 +4,12 @@ import type { DatasetChange, DatasetState } from '@berth/wire/dataset';
 import type { DeviceScope } from '@berth/wire/gateway';
 import type { Trigger } from '@berth/wire/deployment';
 import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
-import type { Forge, Verdict } from '@berth/wire/hook';
+import type { Verdict } from '@berth/wire/hook';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
-import type { CommitState } from '../../domain/commit-statuses.ts';
+import type { StatusRecord } from '../../domain/commit-statuses.ts';
+import type { DeployKeyRecord, GitTokenRecord } from '../../domain/git-stores.ts';
+import type { HookRecord } from '../../domain/hooks.ts';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
 import type { StoredKey } from '../../domain/git-hosts.ts';
 import type { StoppedFirst } from '../../domain/records.ts';
@@ -71,17 +73,8 @@ export type Tables = {
     set_by: string | null;
     set_at: Ms;
   };
-  /** `sealed`: domain/vault.ts. */
-  deploy_keys: { project_id: string; public_key: string; fingerprint: string; sealed: string; created_at: Ms };
-  git_tokens: {
-    project_id: string;
-    host: string;
-    username: string | null;
-    sealed: string;
-    api_url: string | null;
-    set_by: string | null;
-    set_at: Ms;
-  };
+  deploy_keys: DeployKeyRecord;
+  git_tokens: GitTokenRecord;
   /** ssh host keys (domain/git-hosts.ts). */
   git_host_keys: {
     host: string;
@@ -404,19 +397,7 @@ export type Tables = {
     user_id: string | null;
     message: string;
   };
-  hooks: {
-    project_id: string;
-    forge: Forge;
-    /** Sealed by the vault. */
-    secret: string;
-    refused: number;
-    look_upto: number;
-    look_tries: number;
-    look_not_before: Ms;
-    look_failed_on: string | null;
-    created_at: Ms;
-    updated_at: Ms;
-  };
+  hooks: HookRecord;
   deliveries: {
     seq: Generated<number>;
     id: string;
@@ -430,22 +411,7 @@ export type Tables = {
     reason: string | null;
     deployment_id: string | null;
   };
-  commit_statuses: {
-    seq: Generated<number>;
-    project_id: string;
-    deployment_id: string;
-    state: CommitState;
-    commit: string;
-    description: string;
-    tries: number;
-    /** By the uptime clock, like the next two. */
-    next_at: Ms;
-    give_up_at: Ms;
-    claimed_until: Ms | null;
-    created_at: Ms;
-    done_at: Ms | null;
-    error: string | null;
-  };
+  commit_statuses: Omit<StatusRecord, 'seq'> & { seq: Generated<number> };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };
