@@ -28,6 +28,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
     sshKeyHosts: config.SSH_KEY_HOSTS ?? [],
     keys: state.keys,
   });
+  const containerParts = { docker, listContainers, images, locks, networks, secretFiles };
   return {
     build: createBuildHandler({
       clone: git.clone,
@@ -38,12 +39,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
       digests: parts.buildDigests,
     }),
     deploy: createDeployHandler({
-      docker,
-      listContainers,
-      images,
-      locks,
-      networks,
-      secretFiles,
+      ...containerParts,
       prepare: data?.prepare ?? null,
       hostIp: parts.hostIp,
       publishIp: parts.publishIp,
@@ -54,12 +50,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
       logMaxFiles: config.LOG_MAX_FILES,
     }),
     retire: createRetireHandler({
-      docker,
-      listContainers,
-      images,
-      locks,
-      networks,
-      secretFiles,
+      ...containerParts,
       data,
       repositoryOf: registry.repositoryOf,
     }),
