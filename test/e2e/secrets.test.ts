@@ -5,7 +5,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { waitFor } from '@berth/testbed/wait';
@@ -238,16 +237,19 @@ describe.skipIf(reason !== undefined)('secrets', () => {
   }
 });
 
-/** Collects the arguments of all processes that run until the signal aborts. */
-async function watchArgv(seen: Set<string>, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
-      const line = await readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '');
-      if (line.includes('docker')) seen.add(line.replaceAll('\0', ' '));
-    }
-    await sleep(20, undefined, { signal }).catch(() => undefined);
-  }
-}
+/** Collects the arguments of all processes until the signal aborts. */
+const watchArgv = (seen: Set<string>, signal: AbortSignal): Promise<true> =>
+  waitFor(
+    'the secrets were used',
+    async () => {
+      for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+        const line = await readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '');
+        if (line.includes('docker')) seen.add(line.replaceAll('\0', ' '));
+      }
+      return signal.aborted;
+    },
+    { intervalMs: 20, deadlineMs: 600_000 },
+  );
 
 async function filesBelow(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { withFileTypes: true, recursive: true });

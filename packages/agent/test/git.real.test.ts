@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createPrivateFolder } from '../src/private-folder.ts';
-import { type CloneSpec, type Cloned, createClone } from '../src/tools/git.ts';
+import type { CloneSpec, Cloned } from '../src/tools/git.ts';
+import { cloneInto } from './clone-into.ts';
 
 const SECRET = 'a text of another host';
 const INFO = '/info/refs?service=git-upload-pack';
@@ -35,28 +35,10 @@ async function clone(
   settings: { inherit?: NodeJS.ProcessEnv; sshKeyHosts?: readonly string[] } = {},
 ): Promise<Outcome> {
   const root = join(dir, `clone-${(count += 1)}`);
-  const log: string[] = [];
-  const run = createClone({
-    homeDir: join(dir, 'home'),
-    inherit: { PATH: process.env['PATH'], ...settings.inherit },
-    cloneTimeoutMs: 30_000,
-    stallTimeoutMs: 5_000,
-    sshKeyHosts: settings.sshKeyHosts ?? [],
-    keys: createPrivateFolder('/dev/shm', dir),
-  });
-  const options = {
-    signal: AbortSignal.timeout(30_000),
-    onLine: (line: string) => log.push(line),
-    logLine: (line: string) => log.push(line),
-  };
-  try {
-    const cloned = await run({ branch: 'main', commit: null, allowedHosts: [], submodules: true, access: null, ...spec }, root, options);
-    const files = async (): Promise<string[]> =>
-      (await readdir(root, { recursive: true })).filter((file) => !file.split('/').includes('.git')).sort();
-    return { cloned, files, root, log };
-  } catch (error) {
-    throw Object.assign(error as Error, { log });
-  }
+  const { cloned, log } = await cloneInto(root, dir, { access: null, ...spec }, { home: join(dir, 'home'), ...settings });
+  const files = async (): Promise<string[]> =>
+    (await readdir(root, { recursive: true })).filter((file) => !file.split('/').includes('.git')).sort();
+  return { cloned, files, root, log };
 }
 const refused = (given: Parameters<typeof clone>[0]): Promise<Error & { code: string; log: string[] }> =>
   clone(given).then(

@@ -12,7 +12,8 @@ import { readConfig } from '../src/config.ts';
 import { createPrivateFolder } from '../src/private-folder.ts';
 import { openStateFolder } from '../src/state-folder.ts';
 import type { TaskFailure } from '../src/tools/failures.ts';
-import { type CloneSpec, type Cloned, createClone } from '../src/tools/git.ts';
+import type { CloneSpec, Cloned } from '../src/tools/git.ts';
+import { cloneInto } from './clone-into.ts';
 
 let dir: string;
 beforeAll(async () => {
@@ -34,25 +35,11 @@ type Settings = { inherit?: NodeJS.ProcessEnv; sshKeyHosts?: readonly string[]; 
 async function clone(spec: Partial<CloneSpec> & { url: string; access: GitAccess | null }, settings: Settings = {}): Promise<Outcome> {
   const root = join(dir, `clone-${(count += 1)}`);
   const before = new Set(await readdir('/dev/shm'));
-  const log: string[] = [];
-  const run = createClone({
-    homeDir: settings.home ?? join(dir, `home-${count}`),
-    inherit: { PATH: process.env['PATH'], ...settings.inherit },
-    cloneTimeoutMs: 30_000,
-    stallTimeoutMs: 5_000,
-    sshKeyHosts: settings.sshKeyHosts ?? [],
-    keys: createPrivateFolder('/dev/shm', dir),
-  });
-  const options = {
-    signal: AbortSignal.timeout(30_000),
-    onLine: (line: string) => log.push(line),
-    logLine: (line: string) => log.push(line),
-  };
   try {
-    const cloned = await run({ branch: 'main', commit: null, allowedHosts: [], submodules: true, ...spec }, root, options);
+    const { cloned, log } = await cloneInto(root, dir, spec, { home: join(dir, `home-${count}`), ...settings });
     return { cloned, root, log: log.join('\n') };
   } catch (error) {
-    throw Object.assign(error as Error, { log: log.join('\n') });
+    throw Object.assign(error as Error, { log: (error as { log: string[] }).log.join('\n') });
   } finally {
     folderName = (await readdir('/dev/shm')).find((name) => !before.has(name) && name.startsWith('berth-')) ?? folderName;
     expect(await keysOf()).toEqual([]);

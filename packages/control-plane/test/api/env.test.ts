@@ -1,6 +1,6 @@
 /** Environment variables by key: PATCH merges (RFC 7396), PUT and DELETE change one variable, and no change is lost. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Api, createApi, createProject, rulesOf } from './harness.ts';
+import { type Api, createApi, projectsNamed, rulesOf } from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -8,11 +8,7 @@ beforeAll(async () => {
 });
 afterAll(() => api.close());
 
-let made = 0;
-const project = (env: Record<string, string> = {}): Promise<string> => {
-  const name = `e${made++}`;
-  return createProject(api, { name, domain_prefix: name, env });
-};
+const project = projectsNamed('e', () => api);
 const envOf = async (id: string): Promise<unknown> => (await api.call('getProject', { params: { id }, as: 'developer' })).json['env'];
 
 describe('PATCH', () => {

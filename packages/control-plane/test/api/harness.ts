@@ -213,6 +213,15 @@ export async function createProject(api: Api, given: Record<string, unknown> = {
   return reply.json['id'] as string;
 }
 
+/** Returns a function that creates projects `{prefix}0`, `{prefix}1`, … with the given variables. */
+export function projectsNamed(prefix: string, api: () => Api): (env?: Record<string, string>) => Promise<string> {
+  let made = 0;
+  return (env = {}) => {
+    const name = `${prefix}${made++}`;
+    return createProject(api(), { name, domain_prefix: name, env });
+  };
+}
+
 export async function deploy(api: Api, projectId: string, body: unknown = {}): Promise<string> {
   const reply = await api.call('createDeployment', { params: { id: projectId }, body });
   expect(reply.status, reply.text).toBe(201);

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createKeyRing } from '../../src/secrets/key-ring.ts';
 import { createVault } from '../../src/secrets/vault.ts';
 import type { ProjectVault } from '../../src/domain/vault.ts';
-import { type Api, createApi, createProject, type Input, type Reply, rulesOf } from './harness.ts';
+import { type Api, createApi, projectsNamed, type Input, type Reply, rulesOf } from './harness.ts';
 
 const CANARY = 'canary-3b91e7d0c5';
 let api: Api;
@@ -12,11 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => api.close());
 
-let made = 0;
-const project = (env: Record<string, string> = {}): Promise<string> => {
-  const name = `s${made++}`;
-  return createProject(api, { name, domain_prefix: name, env });
-};
+const project = projectsNamed('s', () => api);
 const put = (id: string, name: string, body: unknown, more: Input = {}): Promise<Reply> =>
   api.call('putSecret', { params: { id, name }, body, ...more });
 const list = async (id: string): Promise<{ name: string; fingerprint: string }[]> =>

@@ -1,20 +1,15 @@
 /** The driver on the real store: races between two reads of the database. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createChanges } from '../../src/domain/changes.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import { steadyUptime } from '../steady-uptime.ts';
+import type { Driver } from '../../src/flow/drive.ts';
+import { driverOn } from './driver.ts';
 import { storesInMemory } from '../store/in-memory.ts';
 import { COMMIT, DIGEST } from './fixtures.ts';
 
 let stores: Stores;
 let driver: Driver;
 let now = 1_000_000;
-let ids = 0;
 let paused: number[] = [];
-const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 const LEASE = { token: 'lease-1', expires_at: 1_030_000 };
 
 async function underWay(): Promise<{ deployment: string; task: string; node: string }> {
@@ -33,17 +28,11 @@ async function underWay(): Promise<{ deployment: string; task: string; node: str
 beforeEach(async () => {
   [now, paused] = [1_000_000, []];
   stores = await storesInMemory();
-  driver = createDriver({
-    cacheIndex: createCacheIndex(),
+  driver = driverOn(
     stores,
-    changes: createChanges(),
-    limits: DEFAULT_LIMITS,
-    platform,
-    now: () => now,
-    uptime: steadyUptime(() => now),
-    pause: async (attempt) => void paused.push(attempt),
-    newId: () => `id-${++ids}`,
-  });
+    () => now,
+    async (attempt) => void paused.push(attempt),
+  );
 });
 afterEach(() => stores.close());
 

@@ -2,13 +2,11 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { isOpenTask, isSettled, isTerminal } from '@berth/wire/vocabulary';
-import { createChanges } from '../../src/domain/changes.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import { steadyUptime } from '../steady-uptime.ts';
+import type { Driver } from '../../src/flow/drive.ts';
+import { driverOn } from './driver.ts';
 import { openUnnamed, runsOf } from '../store/fixtures.ts';
 import { COMMIT } from './fixtures.ts';
 
@@ -40,18 +38,7 @@ const command = fc.record({ what: fc.constantFrom(...COMMANDS), pick: fc.nat(100
 async function create(): Promise<World> {
   const stores = await openUnnamed(Date.now);
   const world: World = { stores, now: 1_000_000, project: '', made: [], ended: new Map(), nodes: [], driver: null as never };
-  let ids = 0;
-  world.driver = createDriver({
-    cacheIndex: createCacheIndex(),
-    stores,
-    changes: createChanges(),
-    limits: DEFAULT_LIMITS,
-    platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
-    now: () => world.now,
-    uptime: steadyUptime(() => world.now),
-    pause: async () => {},
-    newId: () => `id-${++ids}`,
-  });
+  world.driver = driverOn(stores, () => world.now);
   for (const index of NODES.keys()) world.nodes.push(await register(world, index));
   world.project = (
     await stores.projects.create({ name: 'shop', git_url: 'https://git.example/x.git', domain_prefix: 'shop' }, world.now)

@@ -1,19 +1,14 @@
 /** An unchanged registration causes no query. The next registration still notices each commit in between. */
 import { LABELS } from '@berth/wire/vocabulary';
 import { beforeEach, expect, test } from 'vitest';
-import { createChanges } from '../../src/domain/changes.ts';
-import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { createCacheIndex } from '../../src/domain/cache-index.ts';
-import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import { steadyUptime } from '../steady-uptime.ts';
+import type { Driver } from '../../src/flow/drive.ts';
+import { driverOn } from './driver.ts';
 import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
 
-const platform = { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] };
 let stores: Stores;
 let driver: Driver;
 let now = NOW;
-let ids = 0;
 let asked = 0;
 
 beforeEach(async () => {
@@ -23,17 +18,7 @@ beforeEach(async () => {
     deployments: { ...real.deployments, servingOn: (id) => (asked++, real.deployments.servingOn(id)) },
   };
   [stores, now] = [counted, NOW];
-  driver = createDriver({
-    cacheIndex: createCacheIndex(),
-    stores,
-    changes: createChanges(),
-    limits: DEFAULT_LIMITS,
-    platform,
-    now: () => now,
-    uptime: steadyUptime(() => now),
-    pause: async () => {},
-    newId: () => `id-${++ids}`,
-  });
+  driver = driverOn(stores, () => now);
 });
 
 const container = (deployment: string, name = 'svc-shop') => ({

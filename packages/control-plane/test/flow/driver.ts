@@ -1,0 +1,22 @@
+/** The driver with fixed settings, for tests of decisions on real stores. */
+import { createCacheIndex } from '../../src/domain/cache-index.ts';
+import { createChanges } from '../../src/domain/changes.ts';
+import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { createDriver, type Driver } from '../../src/flow/drive.ts';
+import { steadyUptime } from '../steady-uptime.ts';
+
+export function driverOn(stores: Stores, now: () => number, pause: (attempt: number) => Promise<void> = async () => {}): Driver {
+  let ids = 0;
+  return createDriver({
+    cacheIndex: createCacheIndex(),
+    stores,
+    changes: createChanges(),
+    limits: DEFAULT_LIMITS,
+    platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
+    now,
+    uptime: steadyUptime(now),
+    pause,
+    newId: () => `id-${++ids}`,
+  });
+}
