@@ -3,6 +3,7 @@
  * copies are stored once for each project, by their digest. They are deleted with their project.
  */
 import { createHash } from 'node:crypto';
+import { sql } from 'kysely';
 import type { DeploymentRecord, ProjectSettings } from '../domain/records.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { deploymentOf } from './rows/deployment.ts';
@@ -11,6 +12,11 @@ type Columns = Pick<NewRow<'deployments'>, 'settings' | 'settings_digest'>;
 
 /** Stores these settings and returns the columns that refer to them. */
 export async function keepSettings(tx: Tx, projectId: string, settings: ProjectSettings): Promise<Columns> {
+  return { settings: JSON.stringify(rest(settings)), settings_digest: await keep(tx, projectId, settings) };
+}
+
+/** Returns the digest. */
+async function keep(tx: Tx, projectId: string, settings: ProjectSettings): Promise<string> {
   const text = JSON.stringify(settings);
   const digest = createHash('sha256').update(text).digest('base64url');
   await tx
@@ -18,7 +24,50 @@ export async function keepSettings(tx: Tx, projectId: string, settings: ProjectS
     .values({ project_id: projectId, digest, settings: text })
     .onConflict((oc) => oc.doNothing())
     .execute();
-  return { settings: JSON.stringify(rest(settings)), settings_digest: digest };
+  return digest;
+}
+
+const CHANGED_AT_ONCE = 100;
+
+/**
+ * Removes a variable. The changed settings get their own digest: under the old one, a later deployment with the variable would find
+ * settings without it. The old digest also tells whether a guessed value is right.
+ */
+export async function removeKeptVariable(tx: Tx, projectId: string, name: string): Promise<void> {
+  for (let after = ''; ; ) {
+    const rows = await tx
+      .selectFrom('kept_settings')
+      .select(['digest', 'settings'])
+      .where('project_id', '=', projectId)
+      .where('digest', '>', after)
+      .where('settings', 'like', `%"${name}"%`)
+      .orderBy('digest')
+      .limit(CHANGED_AT_ONCE)
+      .execute();
+    const digests = new Map<string, string>();
+    for (const row of rows) {
+      const { env, ...settings } = JSON.parse(row.settings) as ProjectSettings;
+      const { [name]: value, ...others } = env;
+      if (value !== undefined) digests.set(row.digest, await keep(tx, projectId, { ...settings, env: others }));
+    }
+    if (digests.size > 0) {
+      const old = [...digests.keys()];
+      const digest = sql<string>`case settings_digest ${sql.join(
+        [...digests].map(([from, to]) => sql`when ${from} then ${to}`),
+        sql` `,
+      )} end`;
+      await tx
+        .updateTable('deployments')
+        .set({ settings_digest: digest })
+        .where('project_id', '=', projectId)
+        .where('settings_digest', 'in', old)
+        .execute();
+      await tx.deleteFrom('kept_settings').where('project_id', '=', projectId).where('digest', 'in', old).execute();
+    }
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < CHANGED_AT_ONCE) return;
+    after = last.digest;
+  }
 }
 
 /**

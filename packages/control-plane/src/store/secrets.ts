@@ -6,6 +6,7 @@ import { envHasName, type NewSecret, type SealedSecret, type SecretRecord, type 
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
+import { removeKeptVariable } from './kept-settings.ts';
 import { lockedProject } from './project-row.ts';
 import { projectEvent } from './projects.ts';
 import { projectOf } from './rows/project.ts';
@@ -143,8 +144,7 @@ async function write(
 
 /** Removes the variable from the copies that deployments have of the settings: a release gets the current value of the secret instead. */
 async function forget(db: Database, tx: Tx, projectId: string, name: string): Promise<void> {
-  const { withoutKey } = db.capabilities;
-  for (const table of ['deployments', 'kept_settings'] as const)
-    await sql`update ${sql.table(table)} set settings = ${withoutKey('settings', ['env', name])} where project_id = ${projectId}
-      and settings like ${`%"${name}"%`}`.execute(tx);
+  const settings = db.capabilities.withoutKey('settings', ['env', name]);
+  await sql`update deployments set settings = ${settings} where project_id = ${projectId} and settings like ${`%"${name}"%`}`.execute(tx);
+  await removeKeptVariable(tx, projectId, name);
 }

@@ -47,7 +47,8 @@ async function ran(
   { at = NOW, lines = 3, status = 'retired', image = `registry:5000/shop:${id}` }: Past = {},
 ): Promise<void> {
   const settings = { ...project, env: ENV };
-  const { id: _i, name: _n, flow_version: _f, last_generation: _l, deleting_at: _d, created_at: _c, updated_at: _u, ...rest } = settings;
+  const { id: _i, name: _n, flow_version: _f, secrets_version: _s, last_generation: _l, ...record } = settings;
+  const { deleting_at: _d, created_at: _c, updated_at: _u, ...rest } = record;
   const more = { settings: rest, image_tag: image, created_at: at, state_since: at, node_id: nodeId, builder_id: 'b' };
   await deploymentIn(stores, project, id, { ...more, status: 'deploying' });
   const deploy = taskOf(project, `deploy-${id}`, nodeId, { deployment_id: id, kind: 'deploy' });
@@ -208,6 +209,57 @@ test('the env of a deployment without possible rollback is removed', async () =>
   expect((await stores.deployments.get('f3')).settings.env).toEqual(ENV);
   const payloads = (await left(path))['tasks']?.map((task) => String(task['payload'])) ?? [];
   expect(payloads.filter((payload) => payload.includes(ENV.TOKEN))).toHaveLength(0);
+});
+
+/** Every table of the database. */
+async function tablesOf(path: string): Promise<string[]> {
+  const list = (await urlOf(path)).startsWith('postgres')
+    ? `(select tablename as name, schemaname from pg_tables where schemaname = 'public') as t`
+    : `(select name, type from sqlite_master where type = 'table') as t`;
+  return (await rowsOf(path, list)).map((row) => String(row['name'])).toSorted();
+}
+
+/** Moves a variable into a secret. */
+async function importToken(stores: Stores, projectId: string): Promise<void> {
+  const secret = { name: 'TOKEN', sealed: 'sealed', bytes: 15, fingerprint: 'f', scope: 'run', as: 'env', set_by: null } as const;
+  await stores.secrets.importEnv(projectId, 'TOKEN', () => secret, LATER, () => undefined);
+}
+
+test('an imported variable is in no table any more: neither in whole deployments nor in shared settings', async () => {
+  const { stores, project, path } = await history();
+  await stores.projects.patch(project.id, () => ({ env: { ...ENV, OTHER: 'stays' } }), LATER);
+  // d5 stays whole; the settings of d1 to d4 are stored once.
+  expect((await pass(stores, KEEP, LATER)).thinned).toBe(4);
+  const ids = ['d1', 'd2', 'd3', 'd4', 'd5'];
+  const places = async (): Promise<string[]> => {
+    const tables = await tablesOf(path);
+    const found = await Promise.all(
+      tables.map(async (table) => JSON.stringify(await rowsOf(path, `(select 1 as one, r.* from ${table} r) as t`)).includes(ENV.TOKEN)),
+    );
+    return tables.filter((_, i) => found[i]);
+  };
+  expect(await places()).toEqual(['deployments', 'kept_settings', 'projects']);
+  await importToken(stores, project.id);
+  expect(await places()).toEqual([]);
+  expect((await stores.projects.get(project.id)).env).toEqual({ OTHER: 'stays' });
+  for (const d of await stores.deployments.getMany(ids))
+    expect([d.id, d.settings.env, d.settings.domain_prefix]).toEqual([d.id, {}, 'shop']);
+});
+
+test('a variable that is set again after its import stays in the settings of later deployments', async () => {
+  const { stores, project, node } = await history();
+  await pass(stores, KEEP, LATER);
+  await stores.projects.patch(project.id, () => ({ env: ENV }), LATER);
+  await importToken(stores, project.id);
+  await stores.secrets.remove(project.id, 'TOKEN', LATER, () => undefined);
+  // The same settings as before the import.
+  for (const id of ['e1', 'e2', 'e3']) await ran(stores, await stores.projects.get(project.id), id, node.id);
+  await pass(stores, KEEP, LATER);
+  const envs = (await stores.deployments.getMany(['d1', 'e1'])).map((d) => [d.id, d.settings.env]);
+  expect(envs.toSorted()).toEqual([
+    ['d1', {}],
+    ['e1', ENV],
+  ]);
 });
 
 test('a stop-first project keeps how its work ended on each node', async () => {
