@@ -22,8 +22,6 @@ export type Vault = {
   of(projectId: string): Promise<ProjectVault>;
   /** Counts the project keys: all, those that an earlier SECRETS_KEY wraps, those that no key of SECRETS_KEY opens. */
   keys(): Promise<KeyCounts>;
-  /** Path of the generated key; null if SECRETS_KEY is set. */
-  path: string | null;
 };
 export type KeyCounts = { all: number; earlier: number; locked: number };
 

@@ -38,7 +38,7 @@ export async function openVault(deps: OpenVault): Promise<Vault> {
   await refuseWrongKey(ring, path, deps);
   const wrapped = await rewrapAll(keys, ring);
   if (wrapped > 0) log.info({ project_keys: wrapped, key_id: ring.currentId }, 'project keys wrapped with the current SECRETS_KEY');
-  return createVault({ keys, ring, path, now });
+  return createVault({ keys, ring, now });
 }
 
 const secretFileAt = (path: string): SecretFile => ({
@@ -58,7 +58,10 @@ async function generatedKey(path: string | null, { keys, meta, isShared, log }: 
   if (path === null) return newKey();
   const file = secretFileAt(path);
   const found = await readSecretFile(file, log);
-  if (found !== null) return Buffer.from(found, 'base64');
+  if (found !== null) {
+    log.info({ path }, 'key of the secrets read');
+    return Buffer.from(found, 'base64');
+  }
   // A new key would open nothing, and its file would hide that the old one is missing.
   const needed = await neededIds(keys, meta, isShared);
   if (needed.length > 0)

@@ -10,15 +10,14 @@ import type { KeyRing } from './key-ring.ts';
 
 const REWRAP_PAGE = 500;
 
-export function createVault(deps: { keys: ProjectKeyStore; ring: KeyRing; path: string | null; now: () => number }): Vault {
-  const { keys, ring, path, now } = deps;
+export function createVault(deps: { keys: ProjectKeyStore; ring: KeyRing; now: () => number }): Vault {
+  const { keys, ring, now } = deps;
 
   async function of(projectId: string): Promise<ProjectVault> {
     const record = (await keys.get(projectId)) ?? (await keys.setOnce(wrap(ring, projectId, newKey()), now()));
     return projectVault(projectId, unwrap(ring, record));
   }
   return {
-    path,
     of,
     seal: async (projectId, name, value) => (await of(projectId)).seal(name, value),
     open: async (projectId, name, sealed) => (await of(projectId)).open(name, sealed),

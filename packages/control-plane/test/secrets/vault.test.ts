@@ -46,10 +46,10 @@ const vaultOf = ({ stores }: App, secretsKey?: string): Promise<Vault> =>
     now: () => 1,
     log: silentLogger(),
   });
-async function restart(secretsKey?: string): Promise<{ app: App; vault: Vault; projectId: string }> {
+async function restart(secretsKey?: string, log = silentLogger()): Promise<{ app: App; vault: Vault; projectId: string }> {
   for (const app of apps) await app.close();
   apps = [];
-  return start(secretsKey);
+  return start(secretsKey, log);
 }
 async function readyz(app: App): Promise<{ parts: { name: string; ok: boolean; detail: string }[] }> {
   return (await app.server.inject({ url: '/readyz' })).json();
@@ -148,7 +148,7 @@ describe('SECRETS_KEY', () => {
 });
 
 describe('the generated key', () => {
-  test('is a file of mode 0600 beside the database; the log and /readyz have its path; a restart uses it', async () => {
+  test('is a file of mode 0600 beside the database; the log of each start has its path, and the public /readyz has not; a restart uses it', async () => {
     const lines: string[] = [];
     const log = createLogger({ name: 'cp', level: 'info', format: 'json', destination: { write: (line) => lines.push(line) } });
     const { app, vault, projectId } = await start(undefined, log);
@@ -157,10 +157,13 @@ describe('the generated key', () => {
     expect(Buffer.from(await readFile(path, 'utf8'), 'base64')).toHaveLength(32);
     expect(lines.join('')).toContain(path);
     expect(lines.join('')).not.toContain((await readFile(path, 'utf8')).trim());
-    expect((await secretsPart(app))?.detail).toContain(path);
+    expect(JSON.stringify(await readyz(app))).not.toContain(folder);
     const sealed = await vault.seal(projectId, 'a', CANARY);
-    const again = await restart();
+    lines.length = 0;
+    const again = await restart(undefined, log);
     expect((await again.vault.open(projectId, 'a', sealed)).toString()).toBe(CANARY);
+    expect(lines.join('')).toContain(path);
+    expect(JSON.stringify(await readyz(again.app))).not.toContain(folder);
   });
 
   test('is missing: the control plane does not start, says which file, and writes no other one', async () => {

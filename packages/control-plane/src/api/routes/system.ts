@@ -94,11 +94,10 @@ export function systemRoutes(route: Define, deps: Deps): void {
   async function readKeys(): Promise<Part | null> {
     try {
       const { all, earlier, locked } = await vault.keys();
-      const from = vault.path === null ? '' : `; the key is in ${vault.path}`;
       const detail =
         locked > 0
           ? `SECRETS_KEY does not open the keys of ${locked} of ${all} projects: another control plane has another SECRETS_KEY`
-          : `${earlier} of ${all} project keys are wrapped by an earlier SECRETS_KEY${from}`;
+          : `${earlier} of ${all} project keys are wrapped by an earlier SECRETS_KEY`;
       return { name: 'secrets', required: false, ok: locked === 0, detail };
     } catch (error) {
       log.error({ err: error }, 'could not read the project keys');
