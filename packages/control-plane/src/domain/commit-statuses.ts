@@ -25,16 +25,22 @@ export type StatusRecord = {
   error: string | null;
 };
 
+/** A status as `claim` returned it. */
+export type StatusClaim = Pick<StatusRecord, 'seq' | 'claimed_until' | 'tries'>;
+
 export type StatusStore = {
   /**
    * Claims statuses that are due, the oldest first. Of several statuses of one commit only the newest is sent, and only when no other
    * one of that commit is being sent, so that they arrive in order.
    */
   claim(at: { uptime: number; until: number }, most: number): Promise<StatusRecord[]>;
-  sent(seq: number, now: number): Promise<void>;
-  retry(seq: number, nextAt: number, error: string): Promise<void>;
+  /** These end a claim. They return false and change nothing if the claim had expired and another one replaced it. */
+  sent(claim: StatusClaim, now: number): Promise<boolean>;
+  retry(claim: StatusClaim, nextAt: number, error: string): Promise<boolean>;
   /** Adds a line to the story of the deployment. */
-  giveUp(seq: number, error: string, now: number): Promise<void>;
+  giveUp(claim: StatusClaim, error: string, now: number): Promise<boolean>;
+  /** Makes the newest status of the commit due again, unless it is this one: an older one may have reached the forge after it. */
+  repeatNewest(overtaken: Pick<StatusRecord, 'seq' | 'project_id' | 'commit'>, uptime: number): Promise<void>;
   /** Removes a status that cannot be sent, because its project has no token or no known forge. */
   drop(seq: number): Promise<void>;
   /** Returns the newest status of the deployment. */

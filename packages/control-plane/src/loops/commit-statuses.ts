@@ -41,21 +41,27 @@ export const commitStatuses =
       const answer = await send(statusRequest(target, message, token), signal);
       if (signal.aborted) return;
       if ((answer.status >= 200 && answer.status < 300) || isSetAlready(target.forge, answer.status, answer.text)) {
-        await stores.commitStatuses.sent(seq, now());
         telemetry?.emit({ what: 'commit status', outcome: 'sent' });
-        return;
+        return ended(await stores.commitStatuses.sent(status, now()));
       }
       const problem = problemOf(target.base.host, answer);
       const nextAt = (await uptime.now()).at + statusPause(status.tries, answer.retryAfterMs);
       const isFinal = FINAL.includes(answer.status) && status.tries + 1 >= TRIES_IF_FINAL;
       if (!isFinal && nextAt < status.give_up_at) {
         telemetry?.emit({ what: 'commit status', outcome: 'retried' });
-        return stores.commitStatuses.retry(seq, nextAt, problem);
+        return ended(await stores.commitStatuses.retry(status, nextAt, problem));
       }
       log.warn({ project_id, deployment_id, problem }, 'commit status not sent; gave up');
       telemetry?.emit({ what: 'commit status', outcome: 'given up' });
-      await stores.commitStatuses.giveUp(seq, problem, now());
+      await ended(await stores.commitStatuses.giveUp(status, problem, now()));
       changes.notify(`logs:${deployment_id}`, 'events');
+
+      /** This process was stalled for longer than its claim, so a newer status of the commit may have been sent before this one. */
+      async function ended(isMine: boolean): Promise<void> {
+        if (isMine) return;
+        await stores.commitStatuses.repeatNewest(status, (await uptime.now()).at);
+        changes.notify('work');
+      }
     }
   };
 

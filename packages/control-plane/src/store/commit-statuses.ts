@@ -4,13 +4,14 @@ import {
   MAX_WAITING_STATUSES,
   STATUS_KEPT_MS,
   STATUS_LIFETIME_MS,
+  type StatusClaim,
   type StatusRecord,
   type StatusStore,
   statusOf,
 } from '../domain/commit-statuses.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { Database } from './engine/database.ts';
-import type { Row, Tx } from './engine/tables.ts';
+import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
 import { writeStoryLine } from './story.ts';
 
@@ -60,38 +61,40 @@ export const createStatusStore = (db: Database): StatusStore => ({
     return claimed;
   },
 
-  async sent(seq, now) {
-    await db.writeOne((kysely) =>
-      kysely.updateTable('commit_statuses').set({ done_at: now, claimed_until: null, error: null }).where('seq', '=', seq).execute(),
-    );
-  },
+  sent: (claim, now) => end(db, claim, { done_at: now, error: null }),
 
-  async retry(seq, nextAt, error) {
-    await db.writeOne((kysely) =>
-      kysely
-        .updateTable('commit_statuses')
-        .set((eb) => ({ next_at: nextAt, claimed_until: null, error, tries: eb('tries', '+', 1) }))
-        .where('seq', '=', seq)
-        .where('done_at', 'is', null)
-        .execute(),
-    );
-  },
+  retry: (claim, nextAt, error) => end(db, claim, { next_at: nextAt, error, tries: claim.tries + 1 }),
 
-  async giveUp(seq, error, now) {
-    await db.write(async (tx) => {
-      const row = await tx
-        .updateTable('commit_statuses')
-        .set({ done_at: now, claimed_until: null, error })
-        .where('seq', '=', seq)
-        .where('done_at', 'is', null)
-        .returningAll()
-        .executeTakeFirst();
-      if (row === undefined) return;
+  giveUp: (claim, error, now) =>
+    db.write(async (tx) => {
+      const row = await held(tx, claim).set({ done_at: now, claimed_until: null, error }).returningAll().executeTakeFirst();
+      if (row === undefined) return false;
       const line = { deployment_id: row.deployment_id, kind: 'status_not_sent', message: `commit status ${row.state} not sent: ${error}` };
       await writeStoryLine(tx, line, now);
       await writeEvents(db, tx, [{ ...line, at: now, kind: `deployment.${line.kind}`, project_id: row.project_id }]);
-    });
-  },
+      return true;
+    }),
+
+  repeatNewest: ({ seq, project_id, commit }, uptime) =>
+    db.write(async (tx) => {
+      const newest = await tx
+        .selectFrom('commit_statuses')
+        .select(['seq', 'give_up_at'])
+        .where('project_id', '=', project_id)
+        .where('commit', '=', commit)
+        .orderBy('seq', 'desc')
+        .limit(1)
+        .executeTakeFirst();
+      if (newest === undefined || newest.seq === seq) return;
+      // Whoever sends it now loses the claim: the forge may have got it before the overtaken one.
+      const again = { done_at: null, claimed_until: null, error: null, tries: 0, next_at: uptime };
+      const give_up_at = Math.max(newest.give_up_at, uptime + STATUS_LIFETIME_MS);
+      await tx
+        .updateTable('commit_statuses')
+        .set({ ...again, give_up_at })
+        .where('seq', '=', newest.seq)
+        .execute();
+    }),
 
   async drop(seq) {
     await db.writeOne((kysely) => kysely.deleteFrom('commit_statuses').where('seq', '=', seq).execute());
@@ -128,6 +131,19 @@ export const createStatusStore = (db: Database): StatusStore => ({
     return seqs.length;
   },
 });
+
+const held = (db: Db, { seq, claimed_until }: StatusClaim) =>
+  db.updateTable('commit_statuses').where('seq', '=', seq).where('claimed_until', '=', claimed_until).where('done_at', 'is', null);
+
+async function end(db: Database, claim: StatusClaim, set: Partial<NewRow<'commit_statuses'>>): Promise<boolean> {
+  const row = await db.writeOne((kysely) =>
+    held(kysely, claim)
+      .set({ ...set, claimed_until: null })
+      .returning('seq')
+      .executeTakeFirst(),
+  );
+  return row !== undefined;
+}
 
 /** Adds the statuses of the deployments that a plan creates or moves, if their project has a token to send them with. */
 export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {

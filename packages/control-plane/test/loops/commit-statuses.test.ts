@@ -31,16 +31,20 @@ afterEach(() => api.close());
 const setToken = async (): Promise<void> => {
   expect((await api.call('putGitToken', { params: { id: project }, body: { token: 'TOKEN' } })).status).toBe(200);
 };
-function loop(over: Partial<LoopDeps> = {}): Promise<void> {
-  const statuses = {
+const TOKEN = { username: null, token: 'TOKEN', apiUrl: null };
+function settings(): NonNullable<LoopDeps['statuses']> {
+  return {
     send: async (request: ForgeRequest) => {
       const { url, headers, body } = request;
       received.push({ ...(JSON.parse(body) as { state: string }), url: url.href, authorization: headers['authorization'] } as never);
       return answer(request);
     },
-    tokenOf: async () => ((await api.stores.gitTokens.get(project)) === null ? null : { username: null, token: 'TOKEN', apiUrl: null }),
+    tokenOf: async () => ((await api.stores.gitTokens.get(project)) === null ? null : TOKEN),
     publicUrl: 'https://berth.example.com/',
   };
+}
+function loop(over: Partial<LoopDeps> = {}): Promise<void> {
+  const statuses = settings();
   const { stores, uptime, changes } = api;
   const now = (): number => Date.now();
   return commitStatuses({ stores, uptime, changes, statuses, now, log: silentLogger(), ...over } as LoopDeps)(new AbortController().signal);
@@ -203,13 +207,39 @@ describe('a forge', () => {
     await loop();
     expect(sent().at(-1)?.[0]).toBe('failure');
   });
+  it.each(['accepts', 'refuses'])('that %s the status of a control plane that was stalled gets the newest one again', async (how) => {
+    let thaw = (): void => undefined;
+    const stall = new Promise<void>((resolve) => (thaw = resolve));
+    const isSent = new Promise<void>((claimed) => {
+      answer = () => (claimed(), { status: how === 'accepts' ? 201 : 503, text: '', retryAfterMs: 0 });
+    });
+    // It freezes after its claim. Its request arrives when it continues.
+    const stalled = loop({ statuses: { ...settings(), tokenOf: async () => (await stall, TOKEN) } });
+    await expect.poll(async () => (await api.stores.commitStatuses.ofDeployment(id))?.claimed_until).not.toBeNull();
+    await api.call('cancelDeployment', { params: { id } });
+    api.pass(31_000);
+    await loop();
+    thaw();
+    await stalled;
+    await isSent;
+    answer = () => ({ status: 201, text: '', retryAfterMs: 0 });
+    await loop();
+    await loop();
+    const states = sent().map(([state]) => state);
+    expect([states.includes('pending'), states.at(-1)]).toEqual([true, 'failure']);
+    expect(await shown(id)).toMatchObject({ state: 'failure', sent_at: expect.any(String) });
+    const before = received.length;
+    api.pass(2 * 60 * MINUTE);
+    await loop();
+    expect(received).toHaveLength(before);
+  });
   it('gets a newer status of a commit only after the one that is being sent', async () => {
     const at = (await api.uptime.now()).at;
     const [pending] = await api.stores.commitStatuses.claim({ uptime: at, until: at + 30_000 }, 10);
     await api.call('cancelDeployment', { params: { id } });
     await loop();
     expect(received).toEqual([]);
-    await api.stores.commitStatuses.sent(pending?.seq ?? 0, Date.now());
+    expect(await api.stores.commitStatuses.sent(pending ?? { seq: 0, claimed_until: null, tries: 0 }, Date.now())).toBe(true);
     await loop();
     expect(sent().map(([state]) => state)).toEqual(['failure']);
   });

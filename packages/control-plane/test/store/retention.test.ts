@@ -222,7 +222,13 @@ async function tablesOf(path: string): Promise<string[]> {
 /** Moves a variable into a secret. */
 async function importToken(stores: Stores, projectId: string): Promise<void> {
   const secret = { name: 'TOKEN', sealed: 'sealed', bytes: 15, fingerprint: 'f', scope: 'run', as: 'env', set_by: null } as const;
-  await stores.secrets.importEnv(projectId, 'TOKEN', () => secret, LATER, () => undefined);
+  await stores.secrets.importEnv(
+    projectId,
+    'TOKEN',
+    () => secret,
+    LATER,
+    () => undefined,
+  );
 }
 
 test('an imported variable is in no table any more: neither in whole deployments nor in shared settings', async () => {
