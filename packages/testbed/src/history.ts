@@ -68,6 +68,18 @@ export type Happening =
   | (Asked & { type: 'served'; project: string; deployment: string })
   /** The control plane ended a lease. */
   | { type: 'taken_away'; task: string; lease: Lease; why: string }
+  /** A client read a delivery of a push. `push`: the forge's own id of it, which repeated deliveries share. */
+  | (Asked & { type: 'delivery'; project: string; id: string; push: string; verdict: string | null; deployment: string | null })
+  /** A deployment that names a push as its cause. */
+  | { type: 'caused'; push: string; deployment: string }
+  /** The newest commit of a branch at the end, and whether it was deployed. */
+  | { type: 'tip'; project: string; commit: string; deployed: boolean }
+  /** The forge got the status of a commit. `heard`: its answer arrived. */
+  | { type: 'status'; deployment: string; commit: string; state: string; heard: boolean }
+  /** The newest status of a commit in the outbox at the end. */
+  | { type: 'status_due'; deployment: string; commit: string; state: string }
+  /** The control plane lost its connections to the database. */
+  | { type: 'cut'; name: string }
   /** A bounded number, and its bound. */
   | { type: 'gauge'; name: string; value: number; bound: number }
   /** Number of lines of a deployment's story, by kind. */

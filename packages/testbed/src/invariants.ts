@@ -20,10 +20,18 @@ export const INVARIANTS = {
   bounded: 'queues, attempts and stories are bounded',
   'own-clock': 'timeouts use only the control plane’s clock',
   uptime: 'no deadline runs while no control plane serves',
+  'one-verdict': 'each delivery of a push gets one verdict',
+  'push-once': 'one push causes at most one deployment',
+  'last-push': 'the last push of a branch is live in the end',
+  'last-status': 'the forge has the last status of each commit',
+  'status-once': 'a commit status that arrived is not sent again',
   'no-surprise': 'every error has a row in the error table',
 } as const;
 export type InvariantId = keyof typeof INVARIANTS;
 export type Violation = { invariant: InvariantId; at: number; message: string };
+
+/** A request to a forge takes at most this long. */
+const SENDING_MS = 10_000;
 
 type Of<T extends HistoryEvent['type']> = Extract<HistoryEvent, { type: T }>;
 
@@ -35,7 +43,10 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   const reads = groupBy(all('read'), (e) => e.deployment);
   const accepted = new Map(all('accepted').map((e) => [e.deployment, e]));
   const deletedAt = new Map(all('deleting').map((e) => [e.id, e.at]));
-  const isGone = (id: string, at: number): boolean => (deletedAt.get(id) ?? Infinity) <= at;
+  const isGone = (id: string, at: number): boolean => {
+    const deleted = deletedAt.get(id);
+    return deleted !== undefined && deleted <= at;
+  };
   const end = all('ended').at(-1) ?? null;
 
   checkStates();
@@ -43,6 +54,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkReports();
   checkContainersAndRoutes();
   checkUptime();
+  checkPushes();
+  checkStatuses();
   for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
   for (const e of all('internal_error')) broken('no-surprise', e.at, e.message);
   return violations.sort((a, b) => a.at - b.at);
@@ -155,6 +168,47 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       if (last > 0 && served(last, e.at) < began.lease_ms)
         broken('uptime', e.at, `task ${e.task}: the lease ended after ${served(last, e.at)} of ${began.lease_ms} ms of service`);
     }
+  }
+
+  function checkPushes(): void {
+    for (const [id, seen] of groupBy(all('delivery'), (e) => e.id)) {
+      let given: Of<'delivery'> | null = null;
+      for (const e of seen) {
+        if (given !== null && e.sent > given.at && (e.verdict !== given.verdict || e.deployment !== given.deployment))
+          broken('one-verdict', e.at, `delivery ${id} was ${given.verdict}, then ${e.verdict ?? 'waits'}`);
+        if (given === null && e.verdict !== null) given = e;
+      }
+      const last = seen.at(-1);
+      if (end !== null && given === null && last !== undefined && !isGone(last.project, Infinity))
+        broken('one-verdict', end.at, `delivery ${id} has no verdict at the end`);
+    }
+    for (const [push, caused] of groupBy(all('caused'), (e) => e.push)) {
+      const deployments = [...new Set(caused.map((e) => e.deployment))];
+      if (deployments.length > 1) broken('push-once', caused.at(-1)?.at ?? 0, `${push} caused ${deployments.join(' and ')}`);
+    }
+    for (const e of all('tip'))
+      if (!e.deployed) broken('last-push', e.at, `project ${e.project}: commit ${e.commit} was pushed last, and is not live`);
+  }
+
+  function checkStatuses(): void {
+    const byCommit = groupBy(all('status'), (e) => e.commit);
+    for (const due of all('status_due')) {
+      const last = byCommit.get(due.commit)?.at(-1);
+      if (last === undefined || last.deployment !== due.deployment || last.state !== due.state)
+        broken(
+          'last-status',
+          due.at,
+          `commit ${due.commit}: the forge has ${last === undefined ? 'no status' : `${last.state} of ${last.deployment}`} instead of ${due.state} of ${due.deployment}`,
+        );
+    }
+    // After a kill, a stall or a lost answer nobody knows whether a status has arrived.
+    const doubts = [...all('serving').filter((e) => !e.up), ...all('cut')].map((e) => e.at);
+    for (const [what, sent] of groupBy(all('status'), (e) => `${e.state} of ${e.deployment}`))
+      for (const [i, e] of sent.entries()) {
+        const before = sent[i - 1];
+        if (before?.heard === true && !doubts.some((at) => before.at - SENDING_MS <= at && at <= e.at))
+          broken('status-once', e.at, `the forge got ${what} twice`);
+      }
   }
 
   function checkReports(): void {

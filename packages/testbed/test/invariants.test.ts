@@ -16,6 +16,9 @@ const container = (change: 'started' | 'stopped', deployment = 'd', id = 'c') =>
   ({ type: 'container', change, cause: 'task', node: 'n', container: id, project: 'p', deployment, address: 'h:1' }) as const;
 const observing = { type: 'observing', node: 'n', project: 'p', deployment: 'd', address: 'h:1' } as const;
 const routed = (routes: Record<string, string>) => ({ type: 'routed', proxy: 'x', routes }) as const;
+const delivery = (verdict: string | null, sent: number) =>
+  ({ type: 'delivery', project: 'p', id: 'x', push: 'push-1', verdict, deployment: null, sent }) as const;
+const status = (state: string) => ({ type: 'status', deployment: 'd', commit: 'c', state, heard: true }) as const;
 const live = [accepted, container('started'), observing, routed({ p: 'h:1' }), read('running', 4)];
 
 const BREACHES: Record<InvariantId, Happening[]> = {
@@ -42,6 +45,14 @@ const BREACHES: Record<InvariantId, Happening[]> = {
     { type: 'serving', name: 'a', up: true },
     { type: 'moved', deployment: 'd', to: 'failed', code: 'no_builder' },
   ],
+  'one-verdict': [delivery('skipped', 1), delivery('deployed', 3)],
+  'push-once': [
+    { type: 'caused', push: 'push-1', deployment: 'd' },
+    { type: 'caused', push: 'push-1', deployment: 'e' },
+  ],
+  'last-push': [{ type: 'tip', project: 'p', commit: 'c', deployed: false }],
+  'last-status': [status('success'), status('pending'), { type: 'status_due', deployment: 'd', commit: 'c', state: 'success' }],
+  'status-once': [status('success'), status('success')],
   'no-surprise': [{ type: 'internal_error', message: 'boom' }],
 };
 /** Returns the events at intervals of 1 ms. */
@@ -92,6 +103,23 @@ it('a lease may end sooner by the difference of two control planes’ clocks, an
   };
   expect([early(['a'], 10), early(['a', 'b'], 10)]).toEqual([['own-clock'], []]);
   expect(early(['a', 'b'], 40)).toContain('own-clock');
+});
+
+it('a deployment that is missing at the end breaks an invariant, unless its project was deleted', () => {
+  const history: Happening[] = [accepted, read('missing', 0), { type: 'ended' }];
+  expect(check(at(history)).map((v) => v.invariant)).toEqual(['settles']);
+  expect(check(at([{ type: 'deleting', what: 'project', id: 'p' }, ...history]))).toEqual([]);
+});
+
+it('a delivery without a verdict breaks an invariant at the end, unless its project was deleted', () => {
+  const history: Happening[] = [delivery(null, 1), { type: 'ended' }];
+  expect(check(at(history)).map((v) => v.invariant)).toEqual(['one-verdict']);
+  expect(check(at([{ type: 'deleting', what: 'project', id: 'p' }, ...history]))).toEqual([]);
+});
+
+it('a status may arrive twice if the first answer was lost, or a control plane was killed meanwhile', () => {
+  expect(check(at([{ ...status('success'), heard: false }, status('success')]))).toEqual([]);
+  expect(check(at([status('success'), { type: 'serving', name: 'a', up: false }, status('success')]))).toEqual([]);
 });
 
 it('histories of several recorders are merged without a line that a kill cut off', () => {

@@ -19,12 +19,13 @@ import type { Claim, Stores } from '../../src/domain/stores.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
 import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
-import type { LoopDeps } from '../../src/loops/deps.ts';
+import type { LoopDeps, StatusSettings } from '../../src/loops/deps.ts';
 import { LOOPS } from '../../src/loops/index.ts';
 import { createConfigSource } from '../../src/routing/config-source.ts';
 import { createPolicySource } from '../../src/routing/policy-source.ts';
 import { StoreError } from '../../src/store/engine/errors.ts';
 import type { Hold, SimDatabase } from './database.ts';
+import type { Forge } from './forge.ts';
 import type { Moment } from './gate.ts';
 import type { Plant } from './plants.ts';
 import { createRandom } from './random.ts';
@@ -60,6 +61,7 @@ const SETTLE_MS = 1_000;
  * retention forgets nodes that were silent for so long, and with them the owner of a name.
  */
 const KEEP = { deployments: 1, ms: LIMITS.offlineMs + 1_000, logBytes: 200 };
+const TOKEN = { username: null, token: 'token', apiUrl: null };
 const LOST_NOTIFICATIONS = 0.3;
 /** Codes of the errors after the connection to the database was lost. */
 const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
@@ -117,6 +119,8 @@ export function createControlPlane(deps: {
   probe: ((hash: string) => boolean) | null;
   /** Whether requests of every proxy reach this address. */
   reaches: (hostIp: string) => boolean;
+  /** Where commit statuses go; null: the projects have no git token. */
+  forge: Pick<Forge, 'status'> | null;
 }): ControlPlaneProcess {
   const { name, world, database, history, plant } = deps;
   let life = process(false);
@@ -196,7 +200,7 @@ export function createControlPlane(deps: {
   }
 
   /** Runs loops like kit/loop: with a period, a wake that is not lost during a run, and errors that end only the run. */
-  function runLoops(mine: Life, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>): void {
+  function runLoops(mine: Process, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>): void {
     for (const declaration of LOOPS) {
       let signal = new AbortController();
       const { probe: answers } = deps;
@@ -217,7 +221,10 @@ export function createControlPlane(deps: {
         reach: probe === null ? null : ({ host_ip }) => Promise.resolve(verdictOf(deps.reaches(host_ip))),
         settleMs: SETTLE_MS,
         datasets: null,
-        statuses: null,
+        statuses:
+          deps.forge === null
+            ? null
+            : { send: sendTo(deps.forge, mine), tokenOf: () => Promise.resolve(TOKEN), publicUrl: 'https://berth.test' },
         presence: { seen: () => undefined, arePeopleHere: () => false },
         keep: KEEP,
         now: wall,
@@ -257,6 +264,14 @@ export function createControlPlane(deps: {
       void begin();
     }
   }
+
+  /** A request leaves only while this process runs. */
+  const sendTo =
+    (forge: Pick<Forge, 'status'>, mine: Process): StatusSettings['send'] =>
+    async (request) => {
+      while (frozenUntil > world.now()) await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
+      return mine.alive ? forge.status(mine, request) : new Promise(() => undefined);
+    };
 
   /** Its steps are no store calls: they end with the process, whose database is closed under them. */
   async function clean(stores: Stores, mine: Life): Promise<void> {
@@ -356,6 +371,7 @@ export function createControlPlane(deps: {
     loseConnections() {
       if (hold === null || hold.wire === null) return false;
       wasCut = true;
+      history.record({ type: 'cut', name });
       hold.wire.drop();
       return true;
     },

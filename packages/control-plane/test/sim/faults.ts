@@ -2,6 +2,7 @@
 import type { Happening, History } from '@berth/testbed/history';
 import type { Agent } from './agent.ts';
 import type { ControlPlaneProcess } from './control-plane.ts';
+import type { Forge } from './forge.ts';
 import type { Network } from './network.ts';
 import type { Proxy } from './proxy.ts';
 import type { Life, World } from './world.ts';
@@ -38,8 +39,10 @@ export function createFaults(deps: {
   proxies: readonly Proxy[];
   /** Weight of the fault that moves a stop-first project before its node's next list. */
   unseenMoves: number;
+  /** Null without commit statuses. */
+  forge: Pick<Forge, 'up'> | null;
 }): Faults {
-  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, proxies, unseenMoves } = deps;
+  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, proxies, unseenMoves, forge } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
@@ -77,7 +80,20 @@ export function createFaults(deps: {
         forAWhile(random.int(200, 3_000), () => isAway || one.start());
       },
     },
-    { weight: isDoubled ? 0 : controlPlanes.length, strike: () => random.pick(controlPlanes).freeze(whileMs()) },
+    {
+      weight: isDoubled ? 0 : controlPlanes.length,
+      // Where another one serves: also for longer than a claim of a commit status.
+      strike: () =>
+        random.pick(controlPlanes).freeze(controlPlanes.length > 1 && random.chance(0.2) ? random.int(30_000, 45_000) : whileMs()),
+    },
+    {
+      weight: forge === null ? 0 : 2,
+      strike() {
+        if (forge === null) return;
+        forge.up = false;
+        forAWhile(whileMs(), () => (forge.up = true));
+      },
+    },
     {
       // The clock of one machine, or all clocks at once.
       weight: 3,

@@ -17,7 +17,7 @@ export type People = {
   drain(deployment: string): () => void;
   /** Reads every deployment that users know. */
   readAll(): Promise<void>;
-  createProjects(names: readonly string[], drainSeconds: number): Promise<void>;
+  createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean }): Promise<void>;
 };
 
 /**
@@ -38,6 +38,7 @@ export function createPeople(
   const states = new Map<string, DeploymentRecord>();
   /** Includes projects whose deletion was requested, because the request may not have arrived. */
   const everKnown = new Set<string>();
+  const deliveries = new Map<string, string>();
   let keys = 0;
   let dataset: string | null = null;
   const ask = <T>(what: (api: Endpoints) => T | Promise<T>): Promise<T> => controlPlane.ask(life, what);
@@ -169,6 +170,21 @@ export function createPeople(
     return end;
   }
 
+  /** Records changes only, so that histories stay short. */
+  async function readDeliveries(): Promise<void> {
+    const sent = world.now();
+    const seen = await ask(({ stores }) =>
+      Promise.all([...projects.keys()].map((id) => stores.hooks.deliveries(id, { limit: 200, cursor: null }))),
+    );
+    for (const { id, project_id, verdict, deployment_id } of seen.flatMap((page) => page.items)) {
+      const push = forge.pushOf(id);
+      const now = `${verdict} ${deployment_id}`;
+      if (push === null || deliveries.get(id) === now) continue;
+      deliveries.set(id, now);
+      history.record({ type: 'delivery', project: project_id, id, push, verdict, deployment: deployment_id, sent });
+    }
+  }
+
   return {
     projects,
     deployments,
@@ -184,6 +200,7 @@ export function createPeople(
         for (const d of listed.flatMap((page) => page.items)) deployments.set(d.id, d.project_id);
         return stores.deployments.getMany([...deployments.keys()]);
       });
+      await readDeliveries();
       const byId = new Map(seen.map((d) => [d.id, d]));
       for (const [id, project] of deployments) {
         const d = byId.get(id);
@@ -191,7 +208,7 @@ export function createPeople(
         history.record({ type: 'read', project, deployment: id, state: d?.status ?? 'missing', node: d?.node_id ?? null, sent });
       }
     },
-    async createProjects(names, drain_seconds) {
+    async createProjects(names, { drainSeconds: drain_seconds, hasTokens }) {
       if (random.chance(0.5)) {
         dataset = (await ask((api) => api.stores.datasets.create({ name: 'maps', nfs_path: 'maps' }, world.now()))).id;
         if (random.chance(0.8)) await scan(dataset);
@@ -208,6 +225,9 @@ export function createPeople(
         const on_dataset_change = random.pick(['tell', 'redeploy'] as const);
         const project = await ask((api) => api.stores.projects.create({ ...input, replace, datasets, on_dataset_change }, world.now()));
         await ask((api) => api.stores.hooks.put({ project_id: project.id, forge: 'gitea', secret: 'sealed' }, world.now()));
+        // Of another host than the repository: builds do not need it.
+        const token = { project_id: project.id, username: null, sealed: 'sealed', api_url: null, set_by: null, set_at: world.now() };
+        if (hasTokens) await ask((api) => api.stores.gitTokens.put(token, () => 'other.example'));
         if (single) history.record({ type: 'single_writer', project: project.id });
         projects.set(project.id, name);
         everKnown.add(project.id);

@@ -15,11 +15,20 @@ const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
   'a node handed over': ['one-writer', 'route-observed', 'running-is-routed', 'old-serves', 'one-serving'],
   'deadlines by the machine’s clock': ['uptime'],
   'lists by the machine’s clock': ['one-writer'],
+  'look covers later pushes': ['last-push'],
+  'repeated delivery accepted': ['push-once'],
+  'verdict replaced': ['one-verdict'],
+  'refused status counts as sent': ['last-status'],
+  'sent status forgotten': ['status-once'],
   'terminal state overwritten': ['terminal-stays'],
 };
 
-/** The bug shows only after one rare fault. */
-const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves'>> = { 'lists by the machine’s clock': { unseenMoves: 60 } };
+/** The bug shows only after one rare fault, or in some runs. */
+const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'withStatuses'>> = {
+  'lists by the machine’s clock': { unseenMoves: 60 },
+  'refused status counts as sent': { withStatuses: 1 },
+  'sent status forgotten': { withStatuses: 1 },
+};
 
 it.each(Object.entries(FOUND_BY))(`%s is found within ${WITHIN} seeds`, { timeout: 300_000 }, async (plant, invariants) => {
   const found = new Set<string>();

@@ -185,6 +185,69 @@ export const PLANTS = {
     },
   },
 
+  /** A look covers the pushes that arrived after it began. */
+  'look covers later pushes': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      hooks: {
+        ...stores.hooks,
+        async pushes(projectId) {
+          const found = await stores.hooks.pushes(projectId);
+          return found === null ? null : { ...found, hook: { ...found.hook, look_upto: found.waiting.at(-1)?.seq ?? 0 } };
+        },
+      },
+    }),
+  },
+
+  /** Takes a delivery that the forge repeats for a new one. */
+  'repeated delivery accepted': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      hooks: { ...stores.hooks, receive: (project, delivery, now) => stores.hooks.receive(project, { ...delivery, forge_id: null }, now) },
+    }),
+  },
+
+  /** A repeated delivery takes the verdict of the first one away. */
+  'verdict replaced': {
+    ...NONE,
+    stores: (stores, world) => {
+      const replaced = repeatedIds(world);
+      return {
+        ...stores,
+        hooks: {
+          ...stores.hooks,
+          async receive(project, delivery, now) {
+            const stored = await stores.hooks.receive(project, delivery, now);
+            if (delivery.forge_id !== null && stored?.forge_id === null) replaced.add(delivery.forge_id);
+            return stored;
+          },
+          async deliveries(project, page) {
+            const { items, next } = await stores.hooks.deliveries(project, page);
+            const isReplaced = (id: string | null): boolean => id !== null && replaced.has(id);
+            return { items: items.map((d) => (isReplaced(d.forge_id) ? { ...d, verdict: 'skipped', deployment_id: null } : d)), next };
+          },
+        },
+      };
+    },
+  },
+
+  /** Counts a commit status as sent although the forge did not accept it. */
+  'refused status counts as sent': {
+    ...NONE,
+    stores: (stores, world) => ({
+      ...stores,
+      commitStatuses: { ...stores.commitStatuses, retry: (claim) => stores.commitStatuses.sent(claim, world.now()) },
+    }),
+  },
+
+  /** Forgets that the forge has accepted a commit status. */
+  'sent status forgotten': {
+    ...NONE,
+    stores: (stores) => ({ ...stores, commitStatuses: { ...stores.commitStatuses, sent: () => Promise.resolve(true) } }),
+  },
+
   /** Overwrites a terminal state with a report that comes later. */
   'terminal state overwritten': {
     ...NONE,
@@ -229,6 +292,14 @@ function machineTimes(world: World): MachineTimes {
   const times = timesByWorld.get(world) ?? { lists: new Map(), nodes: new Map(), ends: new Map(), unreported: new Map() };
   timesByWorld.set(world, times);
   return times;
+}
+
+/** Ids of deliveries that the forge repeated. */
+const repeatedByWorld = new WeakMap<World, Set<string>>();
+function repeatedIds(world: World): Set<string> {
+  const ids = repeatedByWorld.get(world) ?? new Set<string>();
+  repeatedByWorld.set(world, ids);
+  return ids;
 }
 
 /** States by world, like a table of its database: they outlive restarts, and no other run sees them. */

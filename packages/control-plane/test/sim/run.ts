@@ -6,6 +6,7 @@ import type { Happening, HistoryEvent } from '@berth/testbed/history';
 import { check, type Violation } from '@berth/testbed/invariants';
 import { isSettled } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
+import type { StatusRecord } from '../../src/domain/commit-statuses.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { type Agent, createAgent } from './agent.ts';
@@ -14,7 +15,7 @@ import { createControlPlane, LIMITS } from './control-plane.ts';
 import { inMemory, type SimDatabase } from './database.ts';
 import { createEngine } from './engine.ts';
 import { createFaults, type Faults } from './faults.ts';
-import { createForge } from './forge.ts';
+import { createForge, type Forge } from './forge.ts';
 import { createFront } from './front.ts';
 import { createNetwork } from './network.ts';
 import { createPeople } from './people.ts';
@@ -31,6 +32,8 @@ export type RunOptions = {
   database?: (now: () => number, random: Random) => Promise<SimDatabase>;
   /** Weight of the fault that moves a stop-first project before its node's next list; the others have 1 to 6. */
   unseenMoves?: number;
+  /** Share of runs in which commit statuses are sent. */
+  withStatuses?: number;
   trace?: (event: HistoryEvent) => void;
 };
 export type RunResult = {
@@ -59,6 +62,7 @@ export async function run({
   chaosMs = 25_000,
   database: make = inMemory,
   unseenMoves = 3,
+  withStatuses,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -92,11 +96,22 @@ export async function run({
     const settling = random.chance(0.15);
     const probe = settling ? null : answers;
     if (settling) network.sound.add('proxy-1');
+    // Its control planes exist after it.
+    const forge: Forge = createForge(world, network, history, () => controlPlane);
+    const hasTokens = random.chance(withStatuses ?? (database.controlPlanes > 1 ? 0.6 : 0.25));
     const controlPlanes = Array.from({ length: database.controlPlanes }, (_, i) =>
-      createControlPlane({ name: `cp${i + 1}`, world, database, history, plant: PLANTS[plant], probe, reaches }),
+      createControlPlane({
+        name: `cp${i + 1}`,
+        world,
+        database,
+        history,
+        plant: PLANTS[plant],
+        probe,
+        reaches,
+        forge: hasTokens ? forge : null,
+      }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
-    const forge = createForge(world, () => controlPlane);
     const people = createPeople(world, history, controlPlane, forge, () => !isDoubled || doubling === 'late');
     const idOf = (name: string): string => [...names].find(([, n]) => n === name)?.[0] ?? name;
     const names = new Map<string, string>();
@@ -130,7 +145,7 @@ export async function run({
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
     // A control plane answers when it has read its clock from the database.
     await world.run(START + 100);
-    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), drainSeconds);
+    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), { drainSeconds, hasTokens });
     await world.run(START + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
@@ -163,6 +178,7 @@ export async function run({
       drain: people.drain,
       proxies: settling ? [] : proxies,
       unseenMoves,
+      forge: hasTokens ? forge : null,
     });
     // It also hears what it missed: which projects are stop-first.
     for (const event of events) begun.heard(event);
@@ -178,13 +194,18 @@ export async function run({
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
     // Pushes that no fault and no person disturbs.
-    for (const id of people.projects.keys()) for (let n = random.int(0, 3); n > 0; n--) forge.push(id);
+    const quiet = new Set<string>();
+    for (const id of people.projects.keys())
+      for (let n = random.int(0, 3); n > 0; n--) {
+        quiet.add(id);
+        forge.push(id);
+      }
 
     const isBusy = async (): Promise<boolean> => {
       const stores = database.onlooker();
       const [open, nodes] = [await stores.deployments.inProgress(), await stores.nodes.all()];
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
-      return open.length > 0 || (await stores.hooks.waiting()).length > 0;
+      return open.length > 0 || (await stores.hooks.waiting()).length > 0 || (await stores.commitStatuses.countWaiting()).count > 0;
     };
     // The end is unknown in advance: check every 9 s, and allow several more rounds of registrations.
     const end = world.now() + REST_MS;
@@ -230,16 +251,30 @@ export async function run({
         history.record({ type: 'gauge', name: `open tasks of ${node.hostname} at rest`, value: open, bound: 0 });
       }
     }
-    /** Each delivery has a verdict, and the last pushed commit was deployed, by its id or without a look. */
+    /** What each push caused, and whether the last pushed commit was deployed, by its id or without a look. */
     async function measurePushes(stores: Stores, project: string): Promise<void> {
-      const waiting = (await stores.hooks.pushes(project))?.waiting.length ?? 0;
-      history.record({ type: 'gauge', name: `deliveries of ${project} without a verdict`, value: waiting, bound: 0 });
       const tip = forge.tip(project);
       const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
-      const isOfTip = items.some(
-        (d) => d.commit === tip || d.requested_commit === tip || (d.trigger === 'hook' && d.commit === null && d.requested_commit === null),
+      for (const d of items) {
+        const by = d.created_by;
+        const push = by?.kind === 'hook' && by.id !== null ? forge.pushOf(by.id) : null;
+        if (push !== null) history.record({ type: 'caused', push, deployment: d.id });
+      }
+      // Without a commit: it failed before its build, which would have taken the tip. A person may have asked after the push.
+      const sincePush = items.slice(0, items.findIndex((d) => d.trigger === 'hook') + 1);
+      const ofTip = items.filter(
+        (d) => (d.commit ?? d.requested_commit) === tip || ((d.commit ?? d.requested_commit) === null && sincePush.includes(d)),
       );
-      history.record({ type: 'gauge', name: `last push of ${project} that was never deployed`, value: isOfTip ? 0 : 1, bound: 0 });
+      // Where people and faults were busy, a person may have cancelled it or rolled back.
+      const deployed = quiet.has(project) ? ofTip.some((d) => d.status === 'running' || d.status === 'failed') : ofTip.length > 0;
+      history.record({ type: 'tip', project, commit: tip, deployed });
+      const last = new Map<string, StatusRecord>();
+      for (const d of items) {
+        const status = await stores.commitStatuses.ofDeployment(d.id);
+        if (status !== null && status.seq > (last.get(status.commit)?.seq ?? 0)) last.set(status.commit, status);
+      }
+      for (const { deployment_id, commit, state, error } of last.values())
+        if (error === null) history.record({ type: 'status_due', deployment: deployment_id, commit, state });
     }
   } finally {
     await database.close();
