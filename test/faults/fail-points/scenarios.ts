@@ -3,9 +3,11 @@
  * Then everything must be as without the kill. A client sends requests to `app` meanwhile: each is answered, never by an older version
  * than one seen before.
  */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { startProber } from '@berth/testbed/prober';
+import { startStatusReceiver } from '@berth/testbed/status-receiver';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
 import { ApiError, createClient } from '@berth/wire/client';
 import type { Dataset } from '@berth/wire/dataset';
@@ -13,6 +15,7 @@ import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { expect } from 'vitest';
 import { pageApp, versionOf } from '../../e2e/world.ts';
+import { filesWith } from '../lib/files-with.ts';
 import { PROJECT, type Stage } from './stage.ts';
 import type { Point, Scenario } from './table.ts';
 
@@ -175,6 +178,101 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await Promise.all([forget(stage, dataset.id), awaitDeathAndRestart(stage, point)]);
   },
 
+  async push(stage, point) {
+    await stage.arm(point);
+    const version = stage.version + 1;
+    const [asked] = await Promise.all([stage.push(pageApp(version)), awaitDeathAndRestart(stage, point)]);
+    stage.version = version;
+    await running(stage, asked);
+  },
+
+  /** A build with a secret, then a container with a secret file: no clear text is on disk while the agent is dead. */
+  async secrets(stage, point) {
+    const { api } = stage.world.berth;
+    const project = await otherProject(stage, 'rolling');
+    const value = `canary-${randomUUID()}`;
+    const put = (name: string, more: object): Promise<unknown> =>
+      api.call('putSecret', { params: { id: project.id, name }, body: { value, ...more } });
+    await put('BUILD', { scope: 'build' });
+    await put('CERT', { as: 'file' });
+    await stage.arm(point);
+    const asked = await stage.deploy(project, secretApp(2));
+    await stage.died(point);
+    expect(await filesWith(stage.world.dir, value)).toEqual([]);
+    await stage.unarm(point.process);
+    await running(stage, asked);
+    expect(versionOf((await stage.world.berth.get(project.domain_prefix)).body)).toBe(2);
+    expect((await stage.world.berth.get(project.domain_prefix, '/cert')).body.trim()).toBe(sha256(value));
+    expect(await filesWith(stage.world.dir, value)).toEqual([]);
+    await remove(stage, project);
+    await waitFor('the secret files are removed', async () => (await filesWith(stage.secretsDir, value)).length === 0, {
+      deadlineMs: 30_000,
+    });
+  },
+
+  /** Two statuses of a deployment that cannot be built: the forge has the last one in the end. */
+  async status(stage, point) {
+    const { api } = stage.world.berth;
+    const forge = await startStatusReceiver();
+    try {
+      const name = `other-${++others}`;
+      const project = await stage.world.berth.createProject({ name, git_url: 'ssh://git@127.0.0.1:1/team/app.git', domain_prefix: name });
+      const params = { id: project.id };
+      await api.call('putHook', { params, body: { forge: 'gitea' } });
+      await api.call('putGitToken', { params, body: { token: 'token-of-the-forge', api_url: forge.apiUrl } });
+      await stage.arm(point);
+      const commit = 'c0'.repeat(20);
+      const headers = { 'idempotency-key': randomUUID() };
+      const [asked] = await Promise.all([
+        stage.ask('createDeployment', { params, body: { commit }, headers }),
+        awaitDeathAndRestart(stage, point),
+      ]);
+      expect(await stage.world.berth.settled(asked, 60_000)).toMatchObject({ status: 'failed' });
+      // The claim of the killed process lasts 30 s.
+      const last = (): object => ({ state: forge.received.at(-1)?.state, commit: forge.received.at(-1)?.commit });
+      await waitFor('the forge has the last status', () => forge.received.at(-1)?.state === 'failure', { deadlineMs: 60_000 });
+      await waitFor(
+        'Berth knows it',
+        async () => (await api.call('getDeployment', { params: { id: asked.id } })).commit_status?.sent_at ?? false,
+        { deadlineMs: 60_000 },
+      );
+      expect(last()).toEqual({ state: 'failure', commit });
+      expect(forge.received.filter(({ state }) => state === 'pending').length).toBeLessThanOrEqual(2);
+      await remove(stage, project);
+    } finally {
+      await forge.stop();
+    }
+  },
+
+  /** Changes SECRETS_KEY and back, with projects that have secrets. */
+  async 'new key'(stage, point) {
+    const { berth, dir } = stage.world;
+    const projects = [await otherProject(stage, 'rolling'), await otherProject(stage, 'rolling')];
+    for (const { id } of projects) await berth.api.call('putSecret', { params: { id, name: 'TOKEN' }, body: { value: `value of ${id}` } });
+    const old = (await readFile(join(dir, 'secrets-key'), 'utf8')).trim();
+    const fresh = randomBytes(32).toString('base64');
+    const both = { SECRETS_KEY: `${fresh},${old}` };
+    await stage.arm(point, both);
+    await stage.died(point);
+    // Either key alone opens only a part: the start is refused.
+    await expect(stage.service('control-plane').start({ SECRETS_KEY: old })).rejects.toThrow(/missing key id/);
+    await stage.unarm('control-plane', both);
+    const detail = async (): Promise<string> => await (await fetch(`${berth.url}/readyz`)).text();
+    await waitFor('all keys are wrapped by the new one', async () =>
+      /"0 of \d+ project keys are wrapped by an earlier/.test(await detail()),
+    );
+    await stage.unarm('control-plane', { SECRETS_KEY: fresh });
+    for (const project of projects) await running(stage, await berth.deploy(project));
+    await stage.unarm('control-plane', { SECRETS_KEY: `${old},${fresh}` });
+    await stage.unarm('control-plane');
+    for (const project of projects) {
+      const [seen] = (await berth.api.call('listSecrets', { params: { id: project.id } })).items;
+      expect(seen?.name).toBe('TOKEN');
+      await running(stage, await berth.deploy(project));
+      await remove(stage, project);
+    }
+  },
+
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {
@@ -273,6 +371,20 @@ async function forget(stage: Stage, datasetId: string): Promise<void> {
   );
   await untilCached(stage, datasetId, false);
 }
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+/** Needs a build secret, and shows the digest of a secret file. */
+const secretApp = (version: number): Record<string, string> => ({
+  ...pageApp(version),
+  Dockerfile: [
+    'FROM busybox:stable',
+    'COPY www /www',
+    'RUN --mount=type=secret,id=BUILD test -s /run/secrets/BUILD',
+    'EXPOSE 8080',
+    `CMD ["sh", "-c", "sha256sum < /run/secrets/CERT | cut -d' ' -f1 > /www/cert; exec httpd -f -p 8080 -h /www"]`,
+    '',
+  ].join('\n'),
+});
 
 const dockerfile = (...lines: string[]): string => ['FROM busybox:stable', 'COPY www /www', 'EXPOSE 8080', ...lines, ''].join('\n');
 /** An application whose build and start take longer than the interval between two lease renewals. */

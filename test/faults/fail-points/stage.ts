@@ -19,6 +19,8 @@ export type Stage = {
   world: World;
   /** DATASET_NFS_BASE_PATH of all processes. */
   share: string;
+  /** SECRETS_DIR of the agents. */
+  secretsDir: string;
   /** Serves from before the first row until after the last. */
   app: Project;
   /** The version of `app` that must serve. */
@@ -27,9 +29,9 @@ export type Stage = {
   recorder: Recorder;
   service(process: PointProcess): Service;
   /** Restarts the process so that it dies at the point; also when that happens before it is ready. */
-  arm(point: Point): Promise<void>;
+  arm(point: Point, env?: Record<string, string>): Promise<void>;
   /** Restarts the process without fail points. */
-  unarm(process: PointProcess): Promise<void>;
+  unarm(process: PointProcess, env?: Record<string, string>): Promise<void>;
   /** Whether the process has no fail point. */
   isUnarmed(process: PointProcess): boolean;
   /** Waits until the process died at the point. */
@@ -38,6 +40,8 @@ export type Stage = {
   ask<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
   /** Commits `files` and requests a deployment under one Idempotency-Key until it is answered. */
   deploy(project: Project, files: Record<string, string>): Promise<Deployment>;
+  /** Commits `files` to `app` and reports the push, like a forge that repeats a delivery until it is answered. */
+  push(files: Record<string, string>): Promise<Deployment>;
   /** Rolls `app` back. */
   rollback(to: { id: string }): Promise<Deployment>;
   /** Waits until no work is in progress, and returns what is wrong with the remaining state. */
@@ -55,9 +59,21 @@ export async function startStage(): Promise<Stage> {
   const history = memoryHistory();
   const share = await mkdtemp(join(tmpdir(), 'berth-share-'));
   const onShare = { DATASET_NFS_BASE_PATH: share };
-  const world = await startWorld({ proxy: 'built-in', env: { ...SETTINGS, ...onShare }, agentEnv: onShare, history });
+  const secretsDir = await mkdtemp('/dev/shm/berth-fail-points-');
+  const world = await startWorld({
+    proxy: 'built-in',
+    // The forge of commit statuses is on this machine.
+    env: { ...SETTINGS, ...onShare, ALLOWED_GIT_HOSTS: '127.0.0.1' },
+    agentEnv: { ...onShare, SECRETS_DIR: secretsDir },
+    history,
+  });
+  const { stop } = world;
+  world.stop = async () => {
+    await stop();
+    await rm(secretsDir, { recursive: true, force: true });
+  };
   try {
-    return await stageOf(world, share, history);
+    return await stageOf(world, share, secretsDir, history);
   } catch (error) {
     await world.stop();
     await rm(share, { recursive: true });
@@ -65,7 +81,7 @@ export async function startStage(): Promise<Stage> {
   }
 }
 
-async function stageOf(world: World, share: string, history: MemoryHistory): Promise<Stage> {
+async function stageOf(world: World, share: string, secretsDir: string, history: MemoryHistory): Promise<Stage> {
   const { berth, git, dir } = world;
   const { url } = await git.createRepo('app', pageApp(0));
   const app = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', ...PROJECT });
@@ -122,6 +138,35 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
     return request('createDeployment', project, {});
   }
 
+  const hook = await berth.api.call('putHook', { params: { id: app.id }, body: { forge: 'generic' } });
+  const hookUrl = berth.url + new URL(hook.url).pathname;
+  async function push(files: Record<string, string>): Promise<Deployment> {
+    await git.commit('app', files, 'pushed');
+    const headers = { authorization: `Bearer ${hook.secret}`, 'webhook-id': randomUUID() };
+    const sent = Date.now();
+    await waitFor(
+      'the delivery is accepted',
+      async () => {
+        const answer = await fetch(hookUrl, { method: 'POST', headers, signal: AbortSignal.timeout(5_000) });
+        if (!answer.ok && answer.status < 500) throw new GiveUp(`the delivery got ${answer.status}`);
+        return answer.ok;
+      },
+      { deadlineMs: 40_000 },
+    );
+    const { deployment_id } = await waitFor(
+      'the delivery has a verdict',
+      async () => {
+        const { items } = await ask('listDeliveries', { params: { id: app.id }, query: { limit: 10 } });
+        return items.find((d) => d.deployment_id !== null && Date.parse(d.at) >= sent - 1_000);
+      },
+      { deadlineMs: 60_000 },
+    );
+    const made = await ask('getDeployment', { params: { id: deployment_id ?? '' } });
+    answered.add(made.id);
+    recorder.record({ type: 'accepted', sent, project: app.id, deployment: made.id, key: null });
+    return made;
+  }
+
   const first = await berth.settled(await deploy(app, pageApp(1)));
   if (first.status !== 'running') throw new Error(`the first version does not run: ${JSON.stringify(first.error)}`);
 
@@ -139,22 +184,23 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
   const stage: Stage = {
     world,
     share,
+    secretsDir,
     app,
     version: 1,
     recorder,
     service,
-    async unarm(process) {
+    async unarm(process, env) {
       if (service(process).process().exit() === undefined) await service(process).crash();
       armed.delete(process);
-      await service(process).start();
+      await service(process).start(env);
     },
     isUnarmed: (process) => !armed.has(process),
-    async arm(point) {
+    async arm(point, env) {
       const process = service(point.process);
       armed.add(point.process);
       await process.stop();
       try {
-        await process.start({ BERTH_FAIL_POINTS: `${point.name}=kill` });
+        await process.start({ ...env, BERTH_FAIL_POINTS: `${point.name}=kill` });
       } catch (error) {
         // Some points come before the process is ready.
         if (!hasHit(point)) throw error;
@@ -168,6 +214,7 @@ async function stageOf(world: World, share: string, history: MemoryHistory): Pro
     },
     ask,
     deploy,
+    push,
     rollback: (to) => request('rollback', app, { deployment_id: to.id }),
     async leftovers() {
       let wrong: string[] = [];

@@ -16,7 +16,11 @@ export type Scenario =
   | 'node removal'
   | 'data'
   | 'dataset removal'
-  | 'start';
+  | 'start'
+  | 'push'
+  | 'secrets'
+  | 'status'
+  | 'new key';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
 const of =
@@ -27,6 +31,7 @@ const plane = of('control-plane', 'deploy');
 const builder = of('builder', 'deploy');
 const node = of('node', 'deploy');
 const data = of('node', 'data');
+const push = of('control-plane', 'push');
 
 /** Fail points of a commit, named after the last line that it adds to the deployment's story; `silent` when it adds none. */
 const commit = (kind: string, stake: string, during: Scenario = 'deploy'): Point[] => [
@@ -74,11 +79,23 @@ export const FAIL_POINTS: readonly Point[] = [
   of('control-plane', 'node removal')('node.remove.before', 'a node’s row is deleted, not committed'),
   of('control-plane', 'node removal')('node.remove.after', 'a node is deleted'),
 
+  // ── control plane: pushes, commit statuses, keys ─────────────────────────────────────────────────────────────────────
+  push('hook.stored', 'a delivery is stored, the forge got no answer: it sends the same delivery again'),
+  push('claim.before.look', 'a lease is written, not committed'),
+  push('report.before.look', 'a report has arrived, nothing of it is stored'),
+  push('report.after.look', 'the deployment of a push is requested, the agent got no answer: it sends the same report again'),
+  of('control-plane', 'status')('status.claimed', 'a commit status is claimed, not sent: it is sent when the claim expires'),
+  of('control-plane', 'status')('status.sent', 'the forge has a commit status, and nobody remembers it: it is sent again'),
+  of('control-plane', 'new key')('rewrap.after', 'some project keys are wrapped by the new SECRETS_KEY, others by the old one'),
+
   // ── builder ──────────────────────────────────────────────────────────────────────────────────────────────────────────
   builder('agent.claim.before.build', 'a build is listed, not claimed'),
   builder('agent.claim.after.build', 'a build is claimed, not started'),
   builder('clone.before', 'the workspace exists and is empty'),
   builder('clone.after', 'the workspace holds the clone'),
+  of('builder', 'push')('agent.claim.after.look', 'a look is claimed, not started'),
+  of('builder', 'push')('agent.report.before.look', 'the tip of a branch is read, not reported'),
+  of('builder', 'secrets')('build.before', 'a build has its secrets in memory, and has not started'),
   builder('push.during', 'layers are being pushed to the registry'),
   builder('push.after', 'the image is in the registry, nobody was notified'),
   builder('agent.logs.before', 'log lines are not sent'),
@@ -91,6 +108,8 @@ export const FAIL_POINTS: readonly Point[] = [
   node('agent.claim.after.deploy', 'a deployment is claimed, not started'),
   of('node', 'rollback')('pull.before', 'the image is not pulled'),
   of('node', 'rollback')('pull.after', 'the image is pulled, no container runs'),
+  of('node', 'secrets')('secrets.sealed', 'the encrypted copy of secret files is on disk, the files are not on tmpfs'),
+  of('node', 'secrets')('secrets.written', 'secret files are on tmpfs, no container mounts them'),
   node('run.before', 'the container is not started; its env file is on disk'),
   node('run.during', '`docker run` is running and outlives the agent'),
   node('run.after', 'the container runs, nobody was notified'),

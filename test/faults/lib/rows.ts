@@ -7,7 +7,9 @@ import { DISK_ROWS } from './rows/disk.ts';
 import { ENGINE_ROWS } from './rows/engine.ts';
 import { NODE_ROWS } from './rows/node.ts';
 import { PROXY_ROWS } from './rows/proxy.ts';
+import { PUSH_ROWS } from './rows/pushes.ts';
 import { REGISTRY_ROWS } from './rows/registry.ts';
+import { SECRET_ROWS } from './rows/secrets.ts';
 
 export const ROWS: readonly Row[] = [
   ...BUILDER_ROWS,
@@ -18,4 +20,6 @@ export const ROWS: readonly Row[] = [
   ...CONTROL_PLANE_ROWS,
   ...PROXY_ROWS,
   ...DATA_ROWS,
+  ...PUSH_ROWS,
+  ...SECRET_ROWS,
 ];

@@ -46,7 +46,9 @@ export type Stage = {
   project: Project;
   dir: string;
   /** Small file systems of stage `disk`, and `svc` of stage `data`. */
-  small: { builder: string; controlPlane: string; engine: string; svc: string };
+  small: { builder: string; controlPlane: string; engine: string; svc: string; secrets: string };
+  /** SECRETS_DIR of node-1, on tmpfs. */
+  secretsDir: string;
   /** Folder of datasets, in stage `data`. */
   share: string;
   /** Folder of node-1's copies. */
@@ -58,6 +60,10 @@ export type Stage = {
   release(files?: Files): Promise<Deployment>;
   /** Requests a deployment that cannot go live: the present version keeps serving. */
   releaseBroken(files: Files): Promise<Deployment>;
+  /** Commits the next version and reports the push to the hook, once. Returns the delivery. */
+  push(files?: Files): Promise<{ id: string }>;
+  /** Waits for the deployment that the push caused. */
+  causedBy(delivery: { id: string }): Promise<Deployment>;
   /** The last version did not go live: the previous one counts again. */
   keepPreviousVersion(): void;
   see(d: { id: string }): Promise<Deployment>;
@@ -101,6 +107,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       controlPlane: join(dir, 'small-control-plane'),
       engine: join(dir, 'small-engine'),
       svc: join(dir, 'small-svc'),
+      secrets: join(dir, 'small-secrets'),
     };
     const share = join(dir, 'share');
     await mkdir(share);
@@ -110,12 +117,16 @@ export async function startStage(name: StageName): Promise<Stage> {
       ['disk', small.controlPlane, '12m'],
       ['disk', small.engine, '64m'],
       ['data', small.svc, '64m'],
+      ['disk', small.secrets, '1m'],
     ] as const) {
       if (stage !== name) continue;
       await mkdir(path);
       await run(['mount', '-t', 'tmpfs', '-o', `size=${size}`, 'tmpfs', path]);
       stops.push(() => run(['umount', '-l', path], { mayFail: true }));
     }
+    const tmpfs = await mkdtemp('/dev/shm/berth-faults-');
+    stops.push(() => rm(tmpfs, { recursive: true, force: true }));
+    const secretsDir = name === 'disk' ? small.secrets : tmpfs;
     const testbed = join(toolsDir, 'testbed');
     const build = await startEngine({ dir: testbed, name: 'faults-build', private: true });
     stops.push(() => build.stop());
@@ -161,6 +172,7 @@ export async function startStage(name: StageName): Promise<Stage> {
           env: {
             ...same,
             ...shims.node.env,
+            SECRETS_DIR: secretsDir,
             // 2 s for 4 MB, so that a fault can hit a copy.
             ...(name === 'data'
               ? {
@@ -178,6 +190,8 @@ export async function startStage(name: StageName): Promise<Stage> {
       ],
       env: {
         ...SHORT,
+        // The forge of commit statuses is on this machine.
+        ALLOWED_GIT_HOSTS: '127.0.0.1',
         ...(name === 'relay' ? { PROXY_PROBE_URLS: front.probeUrls } : {}),
         ...(name === 'disk' ? { DATABASE_URL: `sqlite:${database}` } : {}),
         ...(name === 'data' ? { DATASET_NFS_BASE_PATH: share } : {}),
@@ -199,6 +213,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       shims,
       dir,
       small,
+      secretsDir,
       share,
       svc,
       front,
@@ -232,7 +247,7 @@ function ask({ host, port, secure }: Platform['entry'], name: string): Promise<A
 
 type Parts = Pick<
   Stage,
-  'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'share' | 'svc' | 'get' | 'entry' | 'front' | 'stop'
+  'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'secretsDir' | 'share' | 'svc' | 'get' | 'entry' | 'front' | 'stop'
 > & {
   history: MemoryHistory;
   /** File of the control plane's database. */
@@ -260,6 +275,7 @@ async function withProject(parts: Parts): Promise<Stage> {
   const ended: Stage['ended'] = new Map();
   const without: Record<string, null> = {};
   const logFrom = new Map<string, number>();
+  let hook: { url: string; secret: string | null } | null = null;
 
   const deploy = async (): Promise<Deployment> => {
     const sent = Date.now();
@@ -268,11 +284,14 @@ async function withProject(parts: Parts): Promise<Stage> {
     recorder.record({ type: 'accepted', sent, project: project.id, deployment: asked.id, key: null });
     return asked;
   };
-  const releaseFiles = async (files: Files, message: string): Promise<Deployment> => {
+  const commit = async (files: Files, message: string): Promise<void> => {
     await git.commit('app', { ...without, ...files }, message);
     for (const name of Object.keys(without)) delete without[name];
     // The next release removes the files of this one.
     for (const name of Object.keys(files)) if (!(name in pageApp(1))) without[name] = null;
+  };
+  const releaseFiles = async (files: Files, message: string): Promise<Deployment> => {
+    await commit(files, message);
     return deploy();
   };
 
@@ -300,6 +319,32 @@ async function withProject(parts: Parts): Promise<Stage> {
       return releaseFiles({ ...pageApp(version), ...files }, `version ${version}`);
     },
     releaseBroken: (files) => releaseFiles({ ...pageApp(version), ...files }, 'broken'),
+    async push(files) {
+      version++;
+      await commit({ ...pageApp(version), ...files }, `version ${version}`);
+      hook ??= await berth.api.call('putHook', { params: { id: project.id }, body: { forge: 'generic' } });
+      const headers = { authorization: `Bearer ${hook.secret}` };
+      const answer = await fetch(berth.url + new URL(hook.url).pathname, { method: 'POST', headers });
+      expect(answer.status).toBe(202);
+      return (await answer.json()) as { id: string };
+    },
+    async causedBy(delivery) {
+      const sent = Date.now();
+      const { deployment_id } = await waitFor(
+        'the push caused a deployment',
+        async () => {
+          const seen = await berth.api.call('getDelivery', { params: { id: project.id, delivery: delivery.id } });
+          return seen.verdict === 'deployed' && seen;
+        },
+        { deadlineMs: 90_000 },
+      );
+      accepted.push(deployment_id ?? '');
+      recorder.record({ type: 'accepted', sent, project: project.id, deployment: deployment_id ?? '', key: null });
+      const { items } = await berth.api.call('listDeployments', { query: { project_id: project.id, limit: 100 } });
+      for (const d of items)
+        if (d.created_by?.kind === 'hook') recorder.record({ type: 'caused', push: d.created_by.id ?? '', deployment: d.id });
+      return stage.see({ id: deployment_id ?? '' });
+    },
     keepPreviousVersion: () => void version--,
     see: (d) => berth.api.call('getDeployment', { params: { id: d.id } }),
     async ends(d, state, code) {

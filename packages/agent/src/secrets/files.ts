@@ -8,6 +8,7 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { access, chown, mkdir, readdir, readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import { LABELS } from '@berth/wire/vocabulary';
@@ -22,7 +23,7 @@ export type SecretFiles = {
   fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<Mount>;
   /** Keeps the folder of a deployment whose container is about to start, until the returned function is called. */
   protect(deployment: string): () => void;
-  /** Fills the folders that are missing since the machine was restarted. */
+  /** At the start: fills the folders that are missing since the machine was restarted, and removes those without a container. */
   restore(): Promise<void>;
   /** Removes, in the background, the folders of deployments without a container. */
   cleanLater(): void;
@@ -71,13 +72,16 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
   async function clean(): Promise<void> {
     const entries = await readdir(folder);
     const kept = await readdir(copies).catch(() => []);
-    const known = new Set([...entries, ...kept.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length))]);
+    const known = new Set([...entries, ...kept.map((name) => /^(.+)\.sealed(\.new)?$/.exec(name)?.[1] ?? []).flat()]);
     if (known.size === 0) return;
+    // A task may end while the engine answers: its container is not in that answer.
+    const busy = new Set(inUse.keys());
     const containers = new Set((await docker.list({ [LABELS.deployment]: null })).map((c) => c.labels[LABELS.deployment]));
     for (const deployment of known) {
-      if (containers.has(deployment) || inUse.has(deployment.replace(/\.new$/, ''))) continue;
+      const name = deployment.replace(/\.new$/, '');
+      if (containers.has(deployment) || busy.has(name) || inUse.has(name)) continue;
       await rm(join(folder, deployment), { recursive: true, force: true });
-      await rm(join(copies, deployment + SEALED), { force: true });
+      for (const end of [SEALED, `${SEALED}.new`]) await rm(join(copies, deployment + end), { force: true });
     }
   }
 
@@ -101,7 +105,9 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
       const sealed = seal(await copyKey(), deployment, JSON.stringify({ uid, files } satisfies Copy));
       await writeFile(join(copies, `${deployment}${SEALED}.new`), sealed, { mode: 0o600 });
       await rename(join(copies, `${deployment}${SEALED}.new`), join(copies, deployment + SEALED));
+      await failPoint('secrets.sealed');
       await write(deployment, { uid, files });
+      await failPoint('secrets.written');
       return { source: join(folder, deployment), target: TARGET, readonly: true };
     },
     protect(deployment) {
@@ -128,6 +134,8 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
           );
         }
       }
+      // A killed agent leaves the files of an attempt that another node may have taken over.
+      cleanLater();
     },
     cleanLater,
     async stop() {

@@ -61,6 +61,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const noCache = deps.digests.changed(payload.project_id, context.secretsDigest);
       if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
       try {
+        await failPoint('build.before');
         const { digest, arch } = await deps.build(
           {
             project: payload.project_id,

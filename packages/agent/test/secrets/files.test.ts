@@ -1,5 +1,5 @@
 /** The folder of file secrets on tmpfs, and its encrypted copy for a restart of the machine. */
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
@@ -49,6 +49,7 @@ describe.skipIf(!isRoot)('secret files', () => {
     expect(onDisk).toHaveLength(2);
     expect(onDisk.join('')).not.toContain(CANARY);
     await rm(join(folder, 'd1'), { recursive: true });
+    containers = ['d1'];
     await (await open()).restore();
     const made = await stat(join(folder, 'd1', 'CERT'));
     expect([made.mode & 0o777, made.uid, await readFile(join(folder, 'd1', 'CERT'), 'utf8')]).toEqual([0o400, 65_534, CANARY]);
@@ -61,6 +62,7 @@ describe.skipIf(!isRoot)('secret files', () => {
     await writeFile(join(copies, 'd1.sealed'), await readFile(join(copies, 'd2.sealed')));
     await rm(join(folder, 'd1'), { recursive: true });
     await rm(join(folder, 'd2'), { recursive: true });
+    containers = ['d1', 'd2'];
     await (await open()).restore();
     expect(await readdir(folder)).toEqual(['d2']);
   });
@@ -85,6 +87,18 @@ describe.skipIf(!isRoot)('secret files', () => {
     expect(await clean()).toEqual(['key', 'runs', 'runs.sealed', 'starts', 'starts.sealed']);
     release();
     expect(await clean()).toEqual(['key', 'runs', 'runs.sealed']);
+  });
+
+  test('of an agent that was killed before the container started are removed at its next start, half-written ones too', async () => {
+    await fill(await open(), 'taken-over');
+    await fill(await open(), 'runs');
+    await mkdir(join(folder, 'half.new'));
+    await writeFile(join(copies, 'half.sealed.new'), 'x');
+    containers = ['runs'];
+    const files = await open();
+    await files.restore();
+    await files.stop();
+    expect([await readdir(folder), (await readdir(copies)).toSorted()]).toEqual([['runs'], ['key', 'runs.sealed']]);
   });
 
   test('are refused where SECRETS_DIR is no tmpfs or cannot be written', async () => {

@@ -1,6 +1,7 @@
 /** Sends commit statuses to forges. Several control planes may run it: each status is claimed. A status never changes a deployment. */
+import { failPoint } from '@berth/kit/fail-point';
 import { type StatusRecord, statusPause } from '../domain/commit-statuses.ts';
-import { isSetAlready, statusRequest, statusTarget } from '../domain/forge-api.ts';
+import { type ForgeAnswer, isSetAlready, statusRequest, statusTarget } from '../domain/forge-api.ts';
 import type { LoopDeps } from './deps.ts';
 
 /** Longer than a request to a forge may take. */
@@ -38,13 +39,16 @@ export const commitStatuses =
       if (project === undefined || token === null || target === null) return stores.commitStatuses.drop(seq);
       const targetUrl = `${publicUrl.replace(/\/$/, '')}/deployments/${deployment_id}`;
       const message = { state, commit, context: `berth/${project.name}`, description, targetUrl };
-      const answer = await send(statusRequest(target, message, token), signal);
+      await failPoint('status.claimed');
+      const request = statusRequest(target, message, token);
+      const answer = await send(request, signal);
       if (signal.aborted) return;
       if ((answer.status >= 200 && answer.status < 300) || isSetAlready(target.forge, answer.status, answer.text)) {
+        await failPoint('status.sent');
         telemetry?.emit({ what: 'commit status', outcome: 'sent' });
         return ended(await stores.commitStatuses.sent(status, now()));
       }
-      const problem = problemOf(target.base.host, answer);
+      const problem = problemOf(target.base.host, answer, [token.token, request.headers['authorization']?.split(' ').at(-1) ?? '']);
       const nextAt = (await uptime.now()).at + statusPause(status.tries, answer.retryAfterMs);
       const isFinal = FINAL.includes(answer.status) && status.tries + 1 >= TRIES_IF_FINAL;
       if (!isFinal && nextAt < status.give_up_at) {
@@ -65,9 +69,13 @@ export const commitStatuses =
     }
   };
 
-/** One line for people. The answer of a forge is not trusted: it is shortened and has no control characters. */
-function problemOf(host: string, { status, text }: { status: number; text: string }): string {
-  const said = text
+/**
+ * One line for people. The answer of a forge is not trusted: it is shortened, has no control characters, and may repeat the request with
+ * its token.
+ */
+function problemOf(host: string, { status, text }: ForgeAnswer, secrets: readonly string[]): string {
+  const shown = secrets.filter((secret) => secret !== '').reduce((rest, secret) => rest.replaceAll(secret, '***'), text);
+  const said = shown
     .replaceAll(/\p{Cc}+/gu, ' ')
     .trim()
     .slice(0, MAX_ERROR)

@@ -3,6 +3,7 @@
  * control plane wraps the project keys again at its start; the values stay as they are.
  */
 import { createHmac } from 'node:crypto';
+import { failPoint } from '@berth/kit/fail-point';
 import { DomainError } from '../domain/errors.ts';
 import type { KeyCounts, ProjectKeyRecord, ProjectKeyStore, ProjectVault, Vault } from '../domain/vault.ts';
 import { createCipher, derive, newKey } from './cipher.ts';
@@ -42,6 +43,7 @@ export async function rewrapAll(keys: ProjectKeyStore, ring: KeyRing): Promise<n
     for (const record of page) {
       await keys.rewrap(wrap(ring, record.project_id, unwrap(ring, record)), record.wrapped);
       wrapped += 1;
+      await failPoint('rewrap.after');
     }
     const last = page.at(-1);
     if (last === undefined || page.length < REWRAP_PAGE) return wrapped;

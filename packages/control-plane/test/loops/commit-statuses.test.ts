@@ -1,5 +1,5 @@
 /** The outbox of commit statuses: what deployments put into it, what the loop sends, and what happens when the forge does not answer. */
-import { silentLogger } from '@berth/kit/log';
+import { createLogger, silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
 import { commitStatuses } from '../../src/loops/commit-statuses.ts';
@@ -183,6 +183,27 @@ describe('a forge', () => {
     }
     expect(received).toHaveLength(3);
     expect(await shown(id)).toMatchObject({ given_up: true, error: 'git.example.com answered 401' });
+  });
+  it.each([
+    ['gitea', null, 'token TOKEN'],
+    ['bitbucket', 'bot', `Basic ${Buffer.from('bot:TOKEN').toString('base64')}`],
+  ] as const)('that repeats the token in its answer (%s): no answer, story, event or row has it', async (forge, username, header) => {
+    await api.call('putHook', { params: { id: project }, body: { forge } });
+    const lines: string[] = [];
+    const log = createLogger({ name: 'cp', level: 'trace', format: 'json', destination: { write: (line) => lines.push(line) } });
+    answer = ({ headers }) => ({ status: 401, text: `not allowed:\n${headers['authorization']}`, retryAfterMs: 0 });
+    const token = { username, token: 'TOKEN', apiUrl: null };
+    for (let n = 0; n < 3; n++, api.pass(MINUTE)) await loop({ log, statuses: { ...settings(), tokenOf: async () => token } });
+    expect(received.at(-1)?.authorization).toBe(header);
+    expect(await shown(id)).toMatchObject({ given_up: true, error: expect.stringContaining('answered 401: not allowed: ') });
+    const texts = [
+      (await api.call('getDeployment', { params: { id } })).text,
+      (await api.call('events', { query: { limit: 1000 } })).text,
+      JSON.stringify(await api.stores.commitStatuses.ofDeployment(id)),
+      lines.join(''),
+    ].join('');
+    expect(texts).toContain('answered 401');
+    for (const secret of ['TOKEN', Buffer.from('bot:TOKEN').toString('base64')]) expect(texts).not.toContain(secret);
   });
   it('that asks for patience gets it', async () => {
     answer = () => ({ status: 429, text: '', retryAfterMs: 5 * MINUTE });

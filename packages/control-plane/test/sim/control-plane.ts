@@ -13,6 +13,7 @@ import type { BuiltConfig, ConfigSource, ReachVerdict } from '../../src/domain/c
 import type { AgentProof, NodeSecret } from '../../src/domain/agent-identity.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
+import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/records.ts';
 import type { Claim, Stores } from '../../src/domain/stores.ts';
@@ -25,7 +26,6 @@ import { createConfigSource } from '../../src/routing/config-source.ts';
 import { createPolicySource } from '../../src/routing/policy-source.ts';
 import { StoreError } from '../../src/store/engine/errors.ts';
 import type { Hold, SimDatabase } from './database.ts';
-import type { Forge } from './forge.ts';
 import type { Moment } from './gate.ts';
 import type { Plant } from './plants.ts';
 import { createRandom } from './random.ts';
@@ -106,6 +106,9 @@ export type ControlPlaneProcess = {
   surprised(error: unknown): void;
 };
 
+/** A forge, as the sender of commit statuses sees it. */
+type StatusForge = { status(sender: Life, request: ForgeRequest): Promise<ForgeAnswer> };
+
 /** `died` ends the wait for calls in progress. */
 type Process = Life & { died: Promise<void>; bury: () => void };
 
@@ -120,7 +123,7 @@ export function createControlPlane(deps: {
   /** Whether requests of every proxy reach this address. */
   reaches: (hostIp: string) => boolean;
   /** Where commit statuses go; null: the projects have no git token. */
-  forge: Pick<Forge, 'status'> | null;
+  forge: StatusForge | null;
 }): ControlPlaneProcess {
   const { name, world, database, history, plant } = deps;
   let life = process(false);
@@ -267,7 +270,7 @@ export function createControlPlane(deps: {
 
   /** A request leaves only while this process runs. */
   const sendTo =
-    (forge: Pick<Forge, 'status'>, mine: Process): StatusSettings['send'] =>
+    (forge: StatusForge, mine: Process): StatusSettings['send'] =>
     async (request) => {
       while (frozenUntil > world.now()) await world.sleep(Math.min(200, frozenUntil - world.now()), mine);
       return mine.alive ? forge.status(mine, request) : new Promise(() => undefined);

@@ -3,6 +3,7 @@
  * address tells neither whether a project exists nor why a delivery is refused. People see the reason in the list of deliveries.
  */
 import { randomBytes } from 'node:crypto';
+import { failPoint } from '@berth/kit/fail-point';
 import { type HookCreated, STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 import { LRUCache } from 'lru-cache';
 import { DomainError, invalid } from '../../domain/errors.ts';
@@ -114,6 +115,7 @@ export function hookRoutes(route: Define, deps: Deps): void {
     void reply.removeHeader('connection');
     const judged = judge(readDelivery(hook.forge, headers, body), project);
     const stored = await store(params.id, { ...judged, forge_id: forgeIdOf(hook.forge, headers) });
+    await failPoint('hook.stored');
     return { id: stored.id };
   });
 
