@@ -86,7 +86,7 @@ export const createStatusStore = (db: Database): StatusStore => ({
         .limit(1)
         .executeTakeFirst();
       if (newest === undefined || newest.seq === seq) return;
-      // Whoever sends it now loses the claim: the forge may have got it before the overtaken one.
+      // The process that sends it now loses its claim: the forge may have got it before the overtaken one.
       const again = { done_at: null, claimed_until: null, error: null, tries: 0, next_at: uptime };
       const give_up_at = Math.max(newest.give_up_at, uptime + STATUS_LIFETIME_MS);
       await tx

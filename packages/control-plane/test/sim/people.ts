@@ -225,7 +225,7 @@ export function createPeople(
         const on_dataset_change = random.pick(['tell', 'redeploy'] as const);
         const project = await ask((api) => api.stores.projects.create({ ...input, replace, datasets, on_dataset_change }, world.now()));
         await ask((api) => api.stores.hooks.put({ project_id: project.id, forge: 'gitea', secret: 'sealed' }, world.now()));
-        // Of another host than the repository: builds do not need it.
+        // The token is for another host than the repository, so builds do not need it.
         const token = { project_id: project.id, username: null, sealed: 'sealed', api_url: null, set_by: null, set_at: world.now() };
         if (hasTokens) await ask((api) => api.stores.gitTokens.put(token, () => 'other.example'));
         if (single) history.record({ type: 'single_writer', project: project.id });

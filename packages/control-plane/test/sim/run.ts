@@ -251,7 +251,7 @@ export async function run({
         history.record({ type: 'gauge', name: `open tasks of ${node.hostname} at rest`, value: open, bound: 0 });
       }
     }
-    /** What each push caused, and whether the last pushed commit was deployed, by its id or without a look. */
+    /** Records what each push caused, and whether the last pushed commit was deployed, by its id or without a look. */
     async function measurePushes(stores: Stores, project: string): Promise<void> {
       const tip = forge.tip(project);
       const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
