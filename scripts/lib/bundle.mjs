@@ -26,30 +26,38 @@ export const lightSchemas = {
   setup: (build) => build.onResolve({ filter: /^typebox(\/value)?$/ }, () => ({ path: join(root, 'scripts/lib/typebox-light.mjs') })),
 };
 
+/** Writes the bundle to `outdir`. @returns what it is made of */
+export async function bundleCommandLine(outdir) {
+  const { build } = await import('esbuild');
+  const { metafile } = await build({
+    absWorkingDir: root,
+    entryPoints: { main: join(root, 'packages/cli/src/main.ts') },
+    outdir,
+    bundle: true,
+    metafile: true,
+    // Parts that few commands need (prompts, the MCP server) are files of their own.
+    splitting: true,
+    plugins: [lightSchemas],
+    platform: 'node',
+    format: 'esm',
+    target: 'node24',
+    minify: true,
+    logLevel: 'silent',
+    // Some dependencies are CommonJS and call `require`.
+    banner: {
+      js: "import{createRequire as createRequireOfBundle}from'node:module';const require=createRequireOfBundle(import.meta.url);",
+    },
+  });
+  // The bundle is ES modules, also where no package.json above says so.
+  writeFileSync(join(outdir, 'package.json'), '{ "type": "module" }\n');
+  return metafile;
+}
+
 /** @returns what is missing, or undefined on success */
 export async function provideBundle() {
   const draft = `${bundleDir}-${process.pid}`;
   try {
-    const { build } = await import('esbuild');
-    await build({
-      entryPoints: { main: join(root, 'packages/cli/src/main.ts') },
-      outdir: draft,
-      bundle: true,
-      // Parts that few commands need (prompts, the MCP server) are files of their own.
-      splitting: true,
-      plugins: [lightSchemas],
-      platform: 'node',
-      format: 'esm',
-      target: 'node24',
-      minify: true,
-      logLevel: 'silent',
-      // Some dependencies are CommonJS and call `require`.
-      banner: {
-        js: "import{createRequire as createRequireOfBundle}from'node:module';const require=createRequireOfBundle(import.meta.url);",
-      },
-    });
-    // The bundle is ES modules, also where no package.json above says so.
-    writeFileSync(join(draft, 'package.json'), '{ "type": "module" }\n');
+    await bundleCommandLine(draft);
     // bin/berth imports main.js. On machines without this repository, berth.js runs alone (docs/ci.md).
     writeFileSync(join(draft, 'berth.js'), "import { main } from './main.js';\nawait main(process.argv.slice(2));\n");
     rmSync(bundleDir, { recursive: true, force: true });

@@ -7,6 +7,7 @@ import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
 import { startLoop } from '@berth/kit/loop';
 import type { Logger } from '@berth/kit/log';
+import { nodeWarning } from '@berth/wire/version';
 import manifest from '../package.json' with { type: 'json' };
 import type { Server } from './api/define.ts';
 import type { ApiSettings } from './api/deps.ts';
@@ -327,6 +328,8 @@ const MIN_SECRET_LENGTH = 32;
 
 function notesOf(config: Config): string[] {
   const notes: string[] = [];
+  const node = nodeWarning(process.versions.node);
+  if (node !== null) notes.push(node);
   if (config.AGENT_SECRET === undefined) notes.push('AGENT_SECRET is not set: every agent is accepted; for development only');
   if (config.GATEWAY_SECRET === undefined)
     notes.push('GATEWAY_SECRET is not set: requests of gateways are refused, so nobody can sign in to a project');

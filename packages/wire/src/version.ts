@@ -6,6 +6,18 @@ import { orNull } from './vocabulary.ts';
 export const BERTH_VERSION = '0.1.0';
 /** Oldest agent version that is tested with this control plane. Contract-only agents send no version. */
 export const OLDEST_AGENT = '0.1.0';
+/** First releases of each major version of Node.js with the security fixes of October 2026. */
+const SAFE_NODE: Readonly<Record<number, string>> = { 24: '24.22.1', 26: '26.12.1' };
+
+/** Returns a warning if this version of Node.js lacks security fixes, for /readyz and the operator; null otherwise. */
+export function nodeWarning(version: string): string | null {
+  const [major = 0, minor = 0, patch = 0] = version.split('.').map((part) => Number.parseInt(part, 10));
+  const least = SAFE_NODE[major];
+  if (least === undefined) return null;
+  const [, leastMinor = 0, leastPatch = 0] = least.split('.').map(Number);
+  if (minor > leastMinor || (minor === leastMinor && patch >= leastPatch)) return null;
+  return `Node.js ${version} lacks security fixes: run Berth with ${least} or newer`;
+}
 
 export const Version = Type.Object({
   version: Type.String({ description: 'version of Berth' }),

@@ -2,6 +2,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { SettingsError } from '@berth/kit/config';
+import { nodeWarning } from '@berth/wire/version';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { type Api, createApi, JWT_SECRET, NODE, register } from './harness.ts';
@@ -23,7 +24,9 @@ describe('readyz', () => {
         { name: 'secrets', ok: true },
       ],
     });
-    expect(reply.json['notes']).toEqual(['AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed']);
+    expect((reply.json['notes'] as string[]).filter((note) => !note.startsWith('Node.js'))).toEqual([
+      'AUTH_SERVICE_URL is not set: projects that require a login cannot be deployed',
+    ]);
   });
   test('notes that route switches are not checked if PROXY_PROBE_URLS is not set', async () => {
     const other = await createApi();
@@ -47,6 +50,12 @@ describe('readyz', () => {
   test('liveness does not use the database', async () => {
     expect((await api.call('healthz')).json).toEqual({ status: 'ok' });
   });
+});
+
+test('readyz warns if the Node.js that runs lacks security fixes', async () => {
+  const { notes } = (await api.call('readyz')).json as { notes: string[] };
+  const warning = nodeWarning(process.versions.node);
+  expect(notes.filter((note) => note.startsWith('Node.js'))).toEqual(warning === null ? [] : [warning]);
 });
 
 describe('missing settings of deploy nodes in readyz', () => {

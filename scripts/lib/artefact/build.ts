@@ -1,0 +1,113 @@
+/**
+ * Makes the artefact: a folder with programs, their Node, licences and a bill of materials, which needs nothing else of this repository.
+ * The same commit and the same Node give the same bytes, in any folder and at any time (docs/artefacts.md "What is reproducible").
+ */
+import { createHash } from 'node:crypto';
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { join, relative, resolve } from 'node:path';
+import { root } from '../places.mjs';
+import { writeLicenses } from './licenses.ts';
+import { type Architecture, provideNode } from './node.ts';
+import { bundlePrograms } from './programs.ts';
+import { output } from './run.ts';
+import { writeSbom } from './sbom.ts';
+
+/** In the artefact: what it was built from. */
+export const BUILD_FILE = 'berth-build.json';
+export type Build = {
+  version: string;
+  commit: string | null;
+  source_date_epoch: number;
+  arch: Architecture;
+  node: { version: string; source: string; sha256: string };
+};
+type Built = { out: string; node: string; files: number; bytes: number };
+
+const PROGRAMS = ['bin/berth', 'bin/node'];
+
+/** `out`: a folder that does not exist, is empty, or holds an earlier artefact, which is replaced. */
+export async function buildArtefact(options: { out: string; arch: Architecture; node: string }): Promise<Built> {
+  const out = resolve(options.out);
+  if (existsSync(out) && readdirSync(out).length > 0 && !existsSync(join(out, BUILD_FILE)))
+    throw new Error(`${out} is not empty and holds no artefact of Berth: name another folder`);
+  const { commit, epoch } = await source();
+  const node = await provideNode(options.node, options.arch);
+  const draft = `${out}.${process.pid}`;
+  rmSync(draft, { recursive: true, force: true });
+  try {
+    mkdirSync(join(draft, 'bin'), { recursive: true });
+    const metafile = await bundlePrograms(join(draft, 'lib'), options.arch);
+    copyFileSync(node.program, join(draft, 'bin/node'));
+    copyFileSync(join(root, 'scripts/lib/artefact/berth.sh'), join(draft, 'bin/berth'));
+    writeLicenses(join(draft, 'licenses'), metafile, node);
+    await writeSbom(join(draft, 'sbom.cdx.json'), metafile, node);
+    cpSync(join(root, 'deploy'), join(draft, 'deploy'), { recursive: true });
+    cpSync(join(root, 'docs'), join(draft, 'docs'), { recursive: true, filter: (path) => !path.endsWith('.png') });
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+    const build: Build = {
+      version,
+      commit,
+      source_date_epoch: epoch,
+      arch: options.arch,
+      node: { version: node.version, source: node.source, sha256: node.sha256 },
+    };
+    writeFileSync(join(draft, BUILD_FILE), `${JSON.stringify(build, null, 2)}\n`);
+    const files = filesIn(draft);
+    writeFileSync(join(draft, 'SHA256SUMS'), files.map((file) => `${sha256(join(draft, file))}  ${file}\n`).join(''));
+    settle(draft, epoch);
+    rmSync(out, { recursive: true, force: true });
+    renameSync(draft, out);
+    const bytes = files.reduce((sum, file) => sum + lstatSync(join(out, file)).size, 0);
+    return { out, node: node.version, files: files.length, bytes };
+  } finally {
+    rmSync(draft, { recursive: true, force: true });
+  }
+}
+
+/** The commit and its time. A tree with changes has the commit of its last one, with `-dirty`. */
+async function source(): Promise<{ commit: string | null; epoch: number }> {
+  const git = (...args: string[]): Promise<string> =>
+    output(['git', '-c', 'safe.directory=*', '-C', root, ...args]).then((text) => text.trim());
+  const given = { commit: process.env['BERTH_COMMIT'], epoch: process.env['SOURCE_DATE_EPOCH'] };
+  const epoch = given.epoch ?? (await git('log', '-1', '--format=%ct').catch(() => ''));
+  if (!/^\d{1,11}$/.test(epoch))
+    throw new Error('the time of the commit is unknown (no git here): set SOURCE_DATE_EPOCH to seconds since 1970, and BERTH_COMMIT');
+  if (given.commit !== undefined) return { commit: given.commit, epoch: Number(epoch) };
+  const head = await git('rev-parse', 'HEAD').catch(() => null);
+  const changed = head !== null && (await git('status', '--porcelain', '--untracked-files=no')) !== '';
+  return { commit: head === null ? null : `${head}${changed ? '-dirty' : ''}`, epoch: Number(epoch) };
+}
+
+/** @returns the files below a folder, relative to it, in order */
+export function filesIn(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
+    .toSorted();
+}
+
+const sha256 = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
+
+/** Sets modes and times, which the umask and the clock of this machine would otherwise decide. */
+function settle(folder: string, epoch: number): void {
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    const path = join(entry.parentPath, entry.name);
+    chmodSync(path, entry.isDirectory() || PROGRAMS.includes(relative(folder, path)) ? 0o755 : 0o644);
+    utimesSync(path, epoch, epoch);
+  }
+  chmodSync(folder, 0o755);
+  utimesSync(folder, epoch, epoch);
+}

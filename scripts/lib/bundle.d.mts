@@ -1,0 +1,4 @@
+import type { Metafile, Plugin } from 'esbuild';
+
+export const lightSchemas: Plugin;
+export function bundleCommandLine(outdir: string): Promise<Metafile>;
