@@ -79,18 +79,48 @@ function examples(): string {
     .join('\n\n');
 }
 
+/** Returns an example of a parameter of a path. */
+function valueIn(at: string, name: string): string {
+  if (name === 'host') return 'git.example.com';
+  if (name === 'name') return at.includes('/secrets/') ? 'API_KEY' : 'API_URL';
+  return 'k3v9x2m7q4';
+}
+
 function exampleOf(method: string, at: string, { requestBody, responses }: Operation): string {
   const body = requestBody?.content['application/json']?.example;
   const [status, answer] = Object.entries(responses).find(([name]) => name.startsWith('2')) ?? ['', {}];
   const shown = answer.content?.['application/json']?.example;
   const lines = [
-    `${method} ${at.replaceAll(/\{([a-z_]+)\}/g, (_, name: string) => (name === 'name' ? 'API_URL' : 'k3v9x2m7q4'))}`,
-    ...(body === undefined ? [] : [JSON.stringify(body)]),
+    `${method} ${at.replaceAll(/\{([a-z_]+)\}/g, (_, name: string) => valueIn(at, name))}`,
+    ...(body === undefined ? [] : [wrapped(body)]),
     '',
     status,
-    ...(shown === undefined ? [] : [JSON.stringify(shown)]),
+    ...(shown === undefined ? [] : [wrapped(shown)]),
   ];
   return `### ${method} \`${at}\`\n\n\`\`\`http\n${lines.join('\n')}\n\`\`\``;
+}
+
+const LONGEST_LINE = 140;
+/** Returns JSON on one line, or on as few lines as fit. `before`: the text before it on its first line. */
+function wrapped(value: unknown, indent = '', before = ''): string {
+  const flat = JSON.stringify(value);
+  // One character more for the comma after it.
+  if (indent.length + before.length + flat.length < LONGEST_LINE || typeof value !== 'object' || value === null) return before + flat;
+  const inner = `${indent}  `;
+  const entries = Array.isArray(value)
+    ? value.map((item) => wrapped(item, inner))
+    : Object.entries(value).map(([key, item]) => wrapped(item, inner, `${JSON.stringify(key)}: `));
+  const lines = [''];
+  for (const [i, entry] of entries.entries()) {
+    const piece = i === entries.length - 1 ? entry : `${entry},`;
+    const last = lines.at(-1) ?? '';
+    const fits = !last.includes('\n') && !piece.includes('\n') && inner.length + last.length + 1 + piece.length <= LONGEST_LINE;
+    if (last === '') lines[lines.length - 1] = piece;
+    else if (fits) lines[lines.length - 1] = `${last} ${piece}`;
+    else lines.push(piece);
+  }
+  const [open, close] = Array.isArray(value) ? '[]' : '{}';
+  return [before + open, ...lines.map((line) => inner + line), indent + close].join('\n');
 }
 
 type Setting = { doc: string; default?: string; shown?: string; required?: boolean };

@@ -76,6 +76,12 @@ describe('no line of prose is longer than 140 characters', () => {
   });
 });
 
+test('no line of an example in docs/api.md is longer than 140 characters', () => {
+  const lines = [...read('docs/api.md').matchAll(/^```http\n([^]*?)^```$/gm)].flatMap(([, block = '']) => block.split('\n'));
+  expect(lines.length).toBeGreaterThan(500);
+  expect(lines.filter((line) => line.length > LONGEST)).toEqual([]);
+});
+
 test('docs/interfaces.md lists nothing as "not built yet" that is in the generated documents', () => {
   const section = (read('docs/interfaces.md').split('## Not built yet')[1] ?? '').replaceAll(/\bToday\b[^]*?(?=\n\n|$)/g, '');
   const spans = [...section.matchAll(/`([^`]+)`/g)].map(([, span = '']) => span);

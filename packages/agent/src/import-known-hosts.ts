@@ -46,6 +46,6 @@ export async function importKnownHosts({ client, nodeId, homeDir, sshKeyHosts, s
     if (signal.aborted) return;
     // 404: the control plane is of an earlier version. The next start tries again.
     if (!(error instanceof ApiError && error.status === 404))
-      log.warn({ err: error }, 'could not send the known git hosts; the next start tries again');
+      log.warn({ err: error }, 'sending the known git hosts failed; will retry at the next start');
   }
 }

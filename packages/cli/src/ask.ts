@@ -37,7 +37,7 @@ async function askText(message: string): Promise<string> {
 /** Asks before something that cannot be undone. Without a terminal, `--yes` is needed. */
 export async function confirmed(io: Io, yes: boolean, question: string): Promise<void> {
   if (yes) return;
-  if (!canAsk(io)) throw usage(`${question} Nobody can answer here`, 'repeat the command with --yes');
+  if (!canAsk(io)) throw usage(`${question} There is no terminal in which to answer`, 'repeat the command with --yes');
   const { confirm, isCancel } = await import('@clack/prompts');
   const answer = await confirm({ message: oneLine(question), initialValue: false, output: process.stderr });
   if (isCancel(answer) || !answer) throw cancelled();

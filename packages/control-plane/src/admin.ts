@@ -66,9 +66,9 @@ async function recover(args: string[]): Promise<void> {
 function read(args: string[]): { email: string; fromStdin: boolean; endTokens: boolean } {
   const { values, positionals } = parsed(args);
   const [verb, email, ...more] = positionals;
-  if (verb !== 'recover') throw new WrongUsage(verb === undefined ? 'which command?' : `unknown command “${verb}”`);
+  if (verb !== 'recover') throw new WrongUsage(verb === undefined ? 'a command is missing' : `unknown command “${verb}”`);
   if (email === undefined || more.length > 0) throw new WrongUsage('recover needs exactly one e-mail address');
-  if (!Value.Check(Email, email)) throw new WrongUsage(`“${String(email)}” is no e-mail address`);
+  if (!Value.Check(Email, email)) throw new WrongUsage(`“${String(email)}” is not an e-mail address`);
   return { email: email.toLowerCase(), fromStdin: values['password-stdin'] === true, endTokens: values['end-tokens'] === true };
 }
 

@@ -105,10 +105,10 @@ describe.each(ENGINES)('on %s', (_, url) => {
 test.each([
   [['recover'], 'recover needs exactly one e-mail address'],
   [['recover', 'a@example.com', 'b@example.com'], 'recover needs exactly one e-mail address'],
-  [['recover', 'nobody'], '“nobody” is no e-mail address'],
+  [['recover', 'nobody'], '“nobody” is not an e-mail address'],
   [['recover', 'a@example.com', '--force'], "Unknown option '--force'"],
   [['promote', 'a@example.com'], 'unknown command “promote”'],
-  [[], 'which command?'],
+  [[], 'a command is missing'],
 ])('%j is wrong usage: exit code 2, and nothing is opened', async (args, says) => {
   const dir = folder();
   const done = await berth(args, `sqlite:${join(dir, 'berth.db')}`);

@@ -126,7 +126,7 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
         try {
           const sealed = await readFile(join(copies, deployment + SEALED));
           await write(deployment, JSON.parse(open(await copyKey(), deployment, sealed)) as Copy);
-          log.info({ deployment }, 'secret files of a container are there again after a restart of the machine');
+          log.info({ deployment }, 'secret files of a container restored after a restart of the machine');
         } catch (error) {
           log.error(
             { err: error, deployment },

@@ -196,7 +196,8 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
         if (redirect === null) for (const line of failed) cloneOptions.onLine(line);
         if (result.code === 0) return url;
         if (redirect === null && session.checksHostKeys && HOST_KEY_REFUSED.test(result.stderr)) {
-          if (again) throw new TaskFailure('git_host_changed', `${sshServer(url)?.name ?? url} presents different host keys in turn`);
+          if (again)
+            throw new TaskFailure('git_host_changed', `${sshServer(url)?.name ?? url} presents another host key with each connection`);
           again = true;
           continue;
         }

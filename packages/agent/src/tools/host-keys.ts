@@ -155,7 +155,7 @@ export function resolvedServer(server: SshServer, output: string): SshServer {
 
 function hostFailure({ name }: SshServer, presented: SeenHostKey[], trusted: readonly string[]): TaskFailure {
   const shown = presented.map((key) => `${key.key_type} ${key.fingerprint}`).join(', ');
-  const trust = `an admin trusts it: berth git-host trust ${name} SHA256:… (PUT /api/git-hosts/${encodeURIComponent(name)})`;
+  const trust = `an admin can trust it: berth git-host trust ${name} SHA256:… (PUT /api/git-hosts/${encodeURIComponent(name)})`;
   if (trusted.length === 0)
     return new TaskFailure(
       'git_host_unknown',

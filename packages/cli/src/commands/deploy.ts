@@ -85,7 +85,7 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
     summary: 'List the deployments of a project, newest first',
     args: [PROJECT_ARGUMENT],
     options: [
-      { flags: '--all', doc: 'of all projects' },
+      { flags: '--all', doc: 'list the deployments of all projects' },
       { flags: '--status <status>', doc: 'only these', choices: DEPLOYMENT_STATES },
       { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: positive },
     ],

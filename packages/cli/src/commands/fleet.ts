@@ -80,6 +80,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
   memberCommand('deleteNode', {
     name: 'node delete',
     subject: NODE,
+    docs: { force: 'delete the node at once: it never comes back' },
     options: [YES],
     question: (n) => `Delete the node ${n} and move its projects?`,
     text: (_, n) => `${n.hostname} is being deleted`,
@@ -103,6 +104,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
   memberCommand('cacheRoom', {
     name: 'node cache',
     subject: NODE,
+    docs: { bytes: 'room to make, such as 20GiB' },
     text: (_, room) =>
       [
         `${bytes(room.free_bytes)} free, ${bytes(room.pinned_bytes)} in use by containers and releases`,
@@ -138,7 +140,11 @@ export const FLEET_COMMANDS: readonly Command[] = [
       { head: 'USED', of: (t) => (t.used_at === null ? 'no' : ago(t.used_at, cli.io.now())) },
     ],
   }),
-  memberCommand('deleteJoinToken', { name: 'node join-token delete', subject: ID, text: () => 'the join token is deleted' }),
+  memberCommand('deleteJoinToken', {
+    name: 'node join-token delete',
+    subject: { ...ID, doc: 'id of the token (berth node join-token list)' },
+    text: () => 'the join token is deleted',
+  }),
   {
     name: 'node admission create',
     summary: ROUTES.createAdmission.summary,
@@ -172,7 +178,11 @@ export const FLEET_COMMANDS: readonly Command[] = [
       );
     },
   },
-  memberCommand('deleteAdmission', { name: 'node admission delete', subject: ID, text: () => 'the admission is deleted' }),
+  memberCommand('deleteAdmission', {
+    name: 'node admission delete',
+    subject: { ...ID, doc: 'id of the admission (berth node admission list)' },
+    text: () => 'the admission is deleted',
+  }),
 
   listCommand('listDatasets', {
     name: 'dataset list',
@@ -224,7 +234,13 @@ export const FLEET_COMMANDS: readonly Command[] = [
         ],
       ]),
   }),
-  memberCommand('patchDataset', { name: 'dataset edit', subject: DATASET, body: DatasetPatch, text: (_, d) => `changed ${d.name}` }),
+  memberCommand('patchDataset', {
+    name: 'dataset edit',
+    subject: DATASET,
+    body: DatasetPatch,
+    docs: { name: 'new name', nfs_path: 'folder of the shared storage' },
+    text: (_, d) => `changed ${d.name}`,
+  }),
   memberCommand('deleteDataset', {
     name: 'dataset delete',
     subject: DATASET,
@@ -236,7 +252,11 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'dataset scan',
     subject: DATASET,
     body: DatasetScan,
-    docs: { full: 'hash every file again', accept_loss: 'record the present state of a suspicious dataset' },
+    docs: {
+      full: 'hash every file again',
+      accept_loss: 'record what is left of a suspicious dataset as a new version',
+      accept_share: 'accept the share that is mounted now, although it is another one',
+    },
     text: (_, d) => `the scan of ${d.name} has started; see: berth dataset show ${d.name}`,
   }),
   {

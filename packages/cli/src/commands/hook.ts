@@ -120,7 +120,7 @@ export const HOOK_COMMANDS: readonly Command[] = [
   },
   {
     name: 'hook redeliver',
-    summary: 'Repeat a delivery: checks the branch again',
+    summary: 'Check the branch of a delivery again',
     args: [DELIVERY],
     aboutProject: true,
     routes: ['redeliver'],

@@ -128,7 +128,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   },
   {
     name: 'link',
-    summary: 'Tie this folder to a project: writes .berth.json',
+    summary: 'Link this folder to a project: writes .berth.json',
     args: [{ name: 'project', doc: 'name or id; default: the project that builds from this repository' }],
     aboutProject: true,
     routes: ['getProject'],

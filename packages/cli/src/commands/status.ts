@@ -25,7 +25,7 @@ export const STATUS_COMMANDS: readonly Command[] = [
     name: 'status',
     summary: 'Show what runs and what is in progress; outside a project: what needs attention',
     args: [PROJECT_ARGUMENT],
-    options: [{ flags: '--all', doc: 'of the whole platform: what needs attention' }],
+    options: [{ flags: '--all', doc: 'show what needs attention on the whole platform' }],
     aboutProject: true,
     routes: [
       'getProject',

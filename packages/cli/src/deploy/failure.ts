@@ -27,7 +27,7 @@ export async function explain(cli: Cli, d: Deployment, steps: readonly Step[], p
       ({ lines }) => lines.map((line) => safe(line.text)),
       (error: unknown) => unreadable(error, []),
     ),
-    whatServes(cli, d).catch((error: unknown) => unreadable(error, 'it is not known what serves now')),
+    whatServes(cli, d).catch((error: unknown) => unreadable(error, 'the command could not find out which version serves requests')),
   ]);
   const message = d.error?.message ?? sentenceOf(d);
   return { step, code: d.error?.code ?? d.status, message, lines: withoutEnd(lines, message), serves, next: nextFor(d, project) };

@@ -82,7 +82,7 @@ async function watchDrain(cli: Cli, live: Deployment, { oldId, drainMs }: Follow
     renderer.show(steps);
     if (steps.at(-1)?.state !== 'running') return seen.deployment;
     if (io.now() > until) {
-      renderer.note('the old version has not gone yet; the new version is live, and Berth continues');
+      renderer.note('the new version is live; Berth still removes the old version');
       return seen.deployment;
     }
     await io.sleep(500, io.interrupted);

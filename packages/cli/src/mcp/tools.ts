@@ -71,7 +71,7 @@ export const TOOLS: readonly Tool[] = [
     name: 'project_status',
     title: 'How is this project?',
     description:
-      'Tells which commit of a project serves, from which node, since when, on which data, its health, and its newest deployments.',
+      'Shows which commit of a project serves requests, on which node, since when, with which data versions, its health, and its newest deployments.',
     input: PROJECT,
     async run(cli, { project: named }) {
       const project = await cli.project(named);
@@ -129,7 +129,7 @@ export const TOOLS: readonly Tool[] = [
     name: 'why_this_node',
     title: 'Why this node?',
     description:
-      'Tells why the scheduler chose the node of a deployment: each node with its score, the bytes to copy and its refusal. With `project` alone: where it would go now.',
+      'Explains why the scheduler chose the node of a deployment: each node with its score, the bytes to copy, and why it was refused. With `project` alone: which node it would choose now.',
     input: { deployment: { doc: 'id of the deployment' }, project: { doc: 'name or id of the project' } },
     async run(cli, { deployment: id, project: named }) {
       if (id !== undefined) {

@@ -26,7 +26,9 @@ export async function withLock<T>(path: string, work: () => Promise<T>): Promise
       } catch (error) {
         if ((error as { errcode?: number }).errcode !== BUSY) throw error;
         if (performance.now() > until)
-          throw new CliError(EXIT.refused, 'locked', `another berth has held ${path} for ${DEADLINE_MS / 1000} s`, { cause: error });
+          throw new CliError(EXIT.refused, 'locked', `another berth command has locked ${path} for ${DEADLINE_MS / 1000} s`, {
+            cause: error,
+          });
         await sleep(BETWEEN_MS);
       }
     }

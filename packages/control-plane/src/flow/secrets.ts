@@ -23,11 +23,11 @@ export function secretNeeds(secrets: Secrets, role: NodeRecord['role']): Need[] 
   if (needed.length === 0) return [];
   const names = `${needed.length === 1 ? 'secret' : 'secrets'} ${needed.map((s) => s.name).join(', ')}`;
   return role === 'builder'
-    ? [{ capability: CAN_SECRETS, what: `pass the build ${names}` }]
+    ? [{ capability: CAN_SECRETS, what: `give the build the ${names}` }]
     : [
         {
           capability: CAN_SECRET_FILES,
-          what: `mount the file ${names}`,
+          what: `mount the ${names} as a file`,
           because: 'is of an earlier version, or its SECRETS_DIR is not on tmpfs',
         },
       ];

@@ -25,7 +25,7 @@ export const commitStatuses =
           await deliver(status);
         } catch (error) {
           // The claim expires, and the status is sent again.
-          log.error({ err: error, deployment_id: status.deployment_id }, 'could not send a commit status; will retry');
+          log.error({ err: error, deployment_id: status.deployment_id }, 'sending a commit status failed; will retry');
         }
       }),
     );
@@ -55,7 +55,7 @@ export const commitStatuses =
         telemetry?.emit({ what: 'commit status', outcome: 'retried' });
         return ended(await stores.commitStatuses.retry(status, nextAt, problem));
       }
-      log.warn({ project_id, deployment_id, problem }, 'commit status not sent; gave up');
+      log.warn({ project_id, deployment_id, problem }, 'sending a commit status failed; gave up');
       telemetry?.emit({ what: 'commit status', outcome: 'given up' });
       await ended(await stores.commitStatuses.giveUp(status, problem, now()));
       changes.notify(`logs:${deployment_id}`, 'events');

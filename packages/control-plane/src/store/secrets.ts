@@ -55,7 +55,7 @@ export function createSecretStore(db: Database): SecretStore {
           await tx.updateTable('deployments').set({ secrets }).where('id', '=', deploymentId).execute();
         }
         if (missing.length === 0) return;
-        const message = `${missing.join(', ')} ${missing.length === 1 ? 'is no secret' : 'are no secrets'} of the project any more; it starts without ${missing.length === 1 ? 'it' : 'them'}`;
+        const message = `the project no longer has the ${missing.length === 1 ? 'secret' : 'secrets'} ${missing.join(', ')}; the deployment starts without ${missing.length === 1 ? 'it' : 'them'}`;
         await writeStoryLine(tx, { deployment_id: deploymentId, kind: 'secrets', message }, now, 'words');
       }),
 

@@ -239,7 +239,7 @@ describe('a delivery is refused', () => {
     // The token in plain text belongs to another family.
     expect((await send({ 'x-gitlab-token': `whsec_${key.toString('base64')}` })).status).toBe(404);
     const reasons = (await refusals(5)).map((d) => String(d['reason']));
-    expect(reasons.filter((r) => r.startsWith('its time differs from the clock of Berth by'))).toHaveLength(2);
+    expect(reasons.filter((r) => r.startsWith('the time in webhook-timestamp differs from the clock of Berth by'))).toHaveLength(2);
   });
   it('and stored 20 times; more are counted', async () => {
     await createHook('github');

@@ -35,7 +35,7 @@ let document: Json & {
 beforeAll(async () => {
   api = await createApi();
   document = (await api.call('openapi')).json as typeof document;
-});
+}, 60_000);
 afterAll(() => api.close());
 
 const operations = (): Operation[] => Object.values(document.paths).flatMap((p) => Object.values(p));
@@ -196,7 +196,7 @@ test('it names PUBLIC_URL as server', () => {
 });
 
 describe('examples', () => {
-  test('match their schema', () => {
+  test('match their schema', { timeout: 60_000 }, () => {
     const ajv = formats.default(new Ajv2020({ strict: false, allErrors: true }));
     ajv.addSchema({ $id: 'doc', ...document }, 'doc');
     const resolve = (schema: Json): Json => JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"doc#/')) as Json;

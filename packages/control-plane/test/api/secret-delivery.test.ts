@@ -143,7 +143,7 @@ describe('while a deployment starts', () => {
     await api.call('deleteSecret', { params: { id: project, name: 'GONE' } });
     expect((await start(task)).json['secrets']).toEqual([{ name: 'TOKEN', value: CANARY, as: 'env' }]);
     await start(task);
-    expect((await story(id)).split('GONE is no secret of the project any more; it starts without it').length).toBe(2);
+    expect((await story(id)).split('the project no longer has the secret GONE; the deployment starts without it').length).toBe(2);
   });
 
   test('a secret that became a build secret is left out', async () => {

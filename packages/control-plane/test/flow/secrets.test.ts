@@ -71,7 +71,7 @@ describe('a node whose agent cannot do it', () => {
     const away = node({ id: 'n2', hostname: 'away', last_seen_at: 0, ...able });
     const plan = advance(built, { type: 'tick' }, facts({ live: [built], nodes: [node(), away], secrets: [FILE] }));
     expect(plan.changeDeployments[0]?.set).toMatchObject({
-      waiting: expect.stringMatching(/away is offline; .*cannot mount the file secret CERT/),
+      waiting: expect.stringMatching(/away is offline; .*cannot mount the secret CERT as a file/),
     });
     expect(plan.createTasks).toEqual([]);
   });

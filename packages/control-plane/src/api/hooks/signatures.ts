@@ -91,7 +91,9 @@ function standard({ secret, headers, now }: Given): SignatureCheck {
       const seconds = /^\d{1,12}$/.test(time) ? Number(time) : Number.NaN;
       const age = Math.round(now / 1000 - seconds);
       if (Math.abs(age) <= TOLERANCE_S) return null;
-      return Number.isNaN(age) ? 'webhook-timestamp is not a number' : `its time differs from the clock of Berth by ${Math.abs(age)} s`;
+      return Number.isNaN(age)
+        ? 'webhook-timestamp is not a number'
+        : `the time in webhook-timestamp differs from the clock of Berth by ${Math.abs(age)} s`;
     },
   };
 }

@@ -78,10 +78,14 @@ function operationOf(name: RouteName, route: Route, components: Components, prob
   };
 }
 
-/** Returns the shortest valid request: the required fields, or two fields if none is required. */
+/** A request with at most this many fields is shown with all of them. */
+const FEW_FIELDS = 4;
+
+/** Returns a small valid request: all fields if there are few, otherwise the required fields, or two fields if none is required. */
 const requestSample = (route: Route): unknown => {
   const body = route.body as { required?: string[]; properties?: Record<string, unknown> };
   const sample = sampleOf(route.body ?? {}) as Record<string, unknown>;
+  if (Object.keys(sample).length <= FEW_FIELDS) return sample;
   const required = new Set(body.required);
   if (required.size === 0) return Object.fromEntries(Object.entries(sample).slice(0, 2));
   return Object.fromEntries(Object.entries(sample).filter(([key]) => required.has(key)));

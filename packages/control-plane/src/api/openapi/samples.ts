@@ -37,6 +37,8 @@ const TEXTS: Record<string, string> = {
   key_type: 'ssh-ed25519',
   host: 'git.example.com',
   username: 'deploy-bot',
+  secret: 'n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is',
+  event: 'push',
   api_url: 'https://git.example.com/api/v1',
   set_by: 'ada@example.com',
   added_by: 'ada@example.com',
@@ -75,6 +77,17 @@ const TEXTS: Record<string, string> = {
   address: '192.0.2.7',
   request_id: 'b6f7c1d0-6f0e-4a55-9b6c-0c8f6f6f2d10',
   user_agent: 'berth/0.1.0',
+  capabilitie: 'look',
+  detail: 'the container answers',
+  reason: 'the node is offline',
+  node: '24.21.0',
+  schema: '0018_hooks',
+  oldest_agent: '0.1.0',
+  version: '0.1.0',
+  unavailable: 'the log was deleted on 2026-11-23',
+  watch_path: 'src',
+  build_arg_name: 'API_URL',
+  ttl: '1h',
 };
 const NUMBERS: Record<string, number> = {
   container_port: 8080,
@@ -95,14 +108,28 @@ const NUMBERS: Record<string, number> = {
   max_builds: 1,
 };
 
-/** Fields that are null in an object with the status `running`, whose samples would contradict the status. */
-const NULL_WHILE_RUNNING: ReadonlySet<string> = new Set(['error', 'waiting', 'progress', 'log_removed_at', 'story_removed_at']);
+/** Values that fit together in an object with the fields `having`. They replace the values that the names of the fields give. */
+const TOGETHER: readonly { having: readonly string[]; values: Record<string, unknown> }[] = [
+  {
+    having: ['verdict'],
+    values: { verdict: 'skipped', reason: 'the message of commit 4f1d2c3b contains [skip ci]', deployment_id: null },
+  },
+  { having: ['forge', 'url'], values: { url: 'https://berth.example.com/api/hooks/k3v9x2m7q4', refused: 0, secret: null } },
+  { having: ['given_up'], values: { state: 'success', error: null } },
+  { having: ['ok'], values: { ok: true, version: '28.5.2', error: null } },
+  { having: ['as'], values: { name: 'API_KEY', value: 'n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is', fingerprint: SHA256 } },
+  { having: ['api_url'], values: { token: 'n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is' } },
+  { having: ['accept_share'], values: { accept_share: true } },
+];
+
+/** Fields that are null in an object with the status `running` or `ok`, whose samples would contradict the status. */
+const NULL_WHILE_WELL: ReadonlySet<string> = new Set(['error', 'waiting', 'progress', 'problem', 'log_removed_at', 'story_removed_at']);
 
 /** Returns a sample for the field `name`, including optional fields. */
 export function sampleOf(given: object, name = ''): unknown {
   const schema = given as Schema;
   if (schema.const !== undefined) return schema.const;
-  if (schema.enum !== undefined) return schema.enum.includes('running') ? 'running' : schema.enum[0];
+  if (schema.enum !== undefined) return ['running', 'ok'].find((word) => schema.enum?.includes(word)) ?? schema.enum[0];
   if (schema.anyOf !== undefined) return sampleOf(schema.anyOf.find((s) => s.type !== 'null') ?? {}, name);
   switch (schema.type) {
     case 'object':
@@ -126,9 +153,11 @@ function objectOf(schema: Schema): Record<string, unknown> {
     const [value] = Object.values(schema.patternProperties ?? {});
     return value === undefined ? {} : { API_URL: sampleOf(value, 'value') };
   }
-  const sample = Object.fromEntries(Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]));
-  if (sample['status'] !== 'running') return sample;
-  const isNull = (key: string): boolean => NULL_WHILE_RUNNING.has(key) && isNullable(schema.properties?.[key]);
+  const own = Object.fromEntries(Object.entries(schema.properties).map(([key, value]) => [key, sampleOf(value, key)]));
+  const { values = {} } = TOGETHER.find(({ having }) => having.every((key) => key in own)) ?? {};
+  const sample = Object.fromEntries(Object.entries(own).map(([key, value]) => [key, key in values ? values[key] : value]));
+  if (sample['status'] !== 'running' && sample['status'] !== 'ok') return sample;
+  const isNull = (key: string): boolean => NULL_WHILE_WELL.has(key) && isNullable(schema.properties?.[key]);
   return Object.fromEntries(Object.entries(sample).map(([key, value]) => [key, isNull(key) ? null : value]));
 }
 

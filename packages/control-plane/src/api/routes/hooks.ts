@@ -72,7 +72,10 @@ export function hookRoutes(route: Define, deps: Deps): void {
   route('redeliver', async ({ params }) => {
     const earlier = await stores.hooks.delivery(params.id, params.delivery);
     if (earlier.verdict === 'refused')
-      throw new DomainError('wrong_state', 'the delivery was refused, so Berth does not know what it says; deploy the project instead');
+      throw new DomainError(
+        'wrong_state',
+        'Berth refused the delivery and did not read it, so it cannot be repeated; deploy the project instead',
+      );
     const project = await stores.projects.get(params.id);
     if (project.deleting_at !== null) throw new DomainError('being_deleted');
     const { event, branch, commit } = earlier;
@@ -135,7 +138,7 @@ export function hookRoutes(route: Define, deps: Deps): void {
     minute.count = 0;
     stores.hooks
       .refuse(project_id, { id: newId(), ...delivery }, others, at)
-      .catch((error: unknown) => log.error({ err: error, project_id }, 'could not store a refused delivery'));
+      .catch((error: unknown) => log.error({ err: error, project_id }, 'storing a refused delivery failed'));
   }
 }
 

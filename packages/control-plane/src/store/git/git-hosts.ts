@@ -67,7 +67,7 @@ export function createGitHostStore(db: Database): GitHostStore {
           throw new DomainError(
             'not_found',
             trustedKeys(host, []).length > 0
-              ? `only keys that Berth pins are known for ${host}; they stay`
+              ? `${host} has only keys that are built into Berth, which cannot be deleted`
               : `no keys of ${host} are known`,
           );
         await writeEvents(db, tx, [{ at: now, kind: 'git_host.deleted', message: `the host keys of ${host} were deleted` }]);
