@@ -55,7 +55,7 @@ export function createVerify(deps: VerifyDeps): Verify {
     sizeCalculation: (value, key) => 2 * key.length + sizeOf(value.answer),
   });
   let cachedView: PolicyView | null = null;
-  const counts: Record<string, number> = { kept: 0 };
+  const counts: Record<string, number> = { cached: 0 };
   let draining = false;
   let measured = (_seconds: number): void => undefined;
   const count = (outcome: Outcome): void => void (counts[outcome] = (counts[outcome] ?? 0) + 1);
@@ -76,7 +76,7 @@ export function createVerify(deps: VerifyDeps): Verify {
     if (key !== null) {
       const found = cache.get(key);
       if (found !== undefined && found.until > now()) {
-        counts['kept'] = (counts['kept'] ?? 0) + 1;
+        counts['cached'] = (counts['cached'] ?? 0) + 1;
         if (found.tokenId !== null) policy.tokenUsed(found.tokenId);
         send(response, found.answer);
         return true;

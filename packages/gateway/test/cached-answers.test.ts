@@ -20,22 +20,22 @@ beforeAll(async () => {
 });
 afterAll(() => berth.stop());
 
-const keptSoFar = (): Promise<number> =>
-  berth.get('/metrics').then(({ body }) => Number(/^berth_verify_total\{outcome="kept"\} (\d+)$/m.exec(body)?.[1]));
+const cachedSoFar = (): Promise<number> =>
+  berth.get('/metrics').then(({ body }) => Number(/^berth_verify_total\{outcome="cached"\} (\d+)$/m.exec(body)?.[1]));
 
 it('the same request is answered from the cache, a different one never is', async () => {
   const [one, two] = [{ Cookie: berth.cookie(sessionOf()) }, { Cookie: berth.cookie(sessionOf({ ...ANNA, email: 'otto@example.com' })) }];
-  const before = await keptSoFar();
+  const before = await cachedSoFar();
   expect((await berth.verify(one)).headers['x-forwarded-user']).toBe(ANNA.email);
-  expect(await keptSoFar()).toBe(before);
+  expect(await cachedSoFar()).toBe(before);
   expect((await berth.verify(one)).headers['x-forwarded-user']).toBe(ANNA.email);
-  expect(await keptSoFar()).toBe(before + 1);
+  expect(await cachedSoFar()).toBe(before + 1);
   expect((await berth.verify(two)).headers['x-forwarded-user']).toBe('otto@example.com');
   expect((await berth.verify({ ...one, Authorization: 'Basic eDp5' })).headers.authorization).toBe('Basic eDp5');
   expect((await berth.verify({ ...one, 'X-Forwarded-Host': `two.${BASE}` })).status).toBe(403);
   expect((await berth.verify(one, '/verify?project=p2')).status).toBe(403);
   expect((await berth.verify({ ...one, 'X-Forwarded-Uri': '/_oauth/x' })).status).toBe(404);
-  expect(await keptSoFar()).toBe(before + 1);
+  expect(await cachedSoFar()).toBe(before + 1);
 });
 
 describe('a cached answer does not apply to a request that', () => {
@@ -86,9 +86,9 @@ describe('a cached answer does not apply to a request that', () => {
     ['in lower case', (name: string) => name.toLowerCase()],
     ['in upper case', (name: string) => name.toUpperCase()],
   ])('a cached answer applies to a request with header names %s', async (_, spelled) => {
-    const before = await keptSoFar();
+    const before = await cachedSoFar();
     expect(seen(await send(plain.map(([name, value]) => [spelled(name), value])))).toEqual([200, ANNA.email, undefined]);
-    expect(await keptSoFar()).toBe(before + 1);
+    expect(await cachedSoFar()).toBe(before + 1);
   });
 });
 
