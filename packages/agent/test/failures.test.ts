@@ -141,6 +141,12 @@ describe('buildFailure', () => {
       `A step of the Dockerfile failed: ${name}: "/x" is not in the build context; commit it, or correct the path or .dockerignore`,
     );
   });
+  it('names the base image that could not be pulled', () => {
+    const failed = step('[internal] load metadata for docker.io/library/nope:1', 'failed to do request: no such host');
+    expect(buildFailure(failed, '').message).toBe(
+      'A base image could not be pulled: docker.io/library/nope:1: failed to do request: no such host',
+    );
+  });
   it('names the step, the exit code and the last output', () => {
     expect(buildFailure(step('[3/3] RUN npm test', 'exit code: 3', ['one', 'two']), '').message).toBe(
       'A step of the Dockerfile failed: [3/3] RUN npm test: exit code 3\none\ntwo',

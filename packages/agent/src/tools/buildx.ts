@@ -244,7 +244,7 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
   if (failed === null) return new TaskFailure(/push|registry|blob|manifest/i.test(tail) ? classified : 'build_failed', tail);
 
   const code = codeOfStep(failed, classified);
-  if (code !== 'build_step_failed') return new TaskFailure(code, `${failed.step}: ${failed.error}`);
+  if (code !== 'build_step_failed') return new TaskFailure(code, `${failed.step.replace(METADATA_OF, '')}: ${failed.error}`);
   const exit = /exit code: (\d+)/.exec(failed.error)?.[1];
   const missing = MISSING_FILE.exec(failed.error)?.[1];
   const how =
@@ -257,6 +257,8 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
   return new TaskFailure('build_step_failed', `${failed.step}: ${how}${lastOutput}`);
 }
 
+/** Name of the step that asks the registry for a base image, without the image. */
+const METADATA_OF = /^\[internal\] load metadata for /;
 /** BuildKit's texts about the source of COPY and ADD. */
 const MISSING_FILE = /("\/[^"]*")(?: not found)?: not found$/;
 

@@ -21,7 +21,7 @@ const CONTRACT_KINDS: readonly TaskKind[] = ['build', 'deploy'];
 const CLAIMED: Record<TaskKind, string> = {
   build: 'took the build',
   deploy: 'took the deployment',
-  retire: 'started to remove the container',
+  retire: 'started to remove old containers',
   sync: 'started to copy',
   look: 'started to check the branch',
 };

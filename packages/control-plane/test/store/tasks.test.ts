@@ -62,7 +62,7 @@ test('a removal that is retried again and again has one story line with a count'
     await stores.tasks.claim(id, lease(id), at, 5);
   }
   expect((await stores.deployments.events(['d2'])).get('d2')).toEqual([
-    { at: NOW + 5, kind: 'task_claimed', message: 'b1 started to remove the container', count: 2, since: NOW },
+    { at: NOW + 5, kind: 'task_claimed', message: 'b1 started to remove old containers', count: 2, since: NOW },
   ]);
 });
 
