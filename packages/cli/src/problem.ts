@@ -1,6 +1,7 @@
 /** Errors of the command line, and the exit code of every error. */
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { Problem } from '@berth/wire/errors';
+import { oneLine } from './output/text.ts';
 
 export const EXIT = { done: 0, refused: 1, usage: 2, unreachable: 3, signIn: 4, interrupted: 130 } as const;
 export type Exit = (typeof EXIT)[keyof typeof EXIT];
@@ -92,7 +93,7 @@ export function failureOf(given: unknown): Failure {
 function apiFailure(error: ApiError, exit: Exit, about: (code: string, title: string, detail: string, next?: string) => Failure): Failure {
   const { problem } = error;
   if (problem === null) {
-    const text = isPage(error.message) ? 'a page instead of an answer of the API' : error.message;
+    const text = isPage(error.message) ? 'a page instead of an answer of the API' : oneLine(error.message);
     return about(
       error.code,
       `HTTP ${error.status}`,
@@ -106,7 +107,7 @@ function apiFailure(error: ApiError, exit: Exit, about: (code: string, title: st
     exit,
     lines: [
       `${detail} (${problem.code})`,
-      ...(problem.errors ?? []).map((e) => `  ${e.field}: ${e.message}`),
+      ...(problem.errors ?? []).filter((e) => !detail.includes(`${e.field}: ${e.message}`)).map((e) => `  ${e.field}: ${e.message}`),
       ...(problem.retry_after === undefined ? [] : [`try again in ${problem.retry_after} s`]),
       ...(next === undefined ? [] : [`next: ${next}`]),
     ],

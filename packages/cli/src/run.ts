@@ -11,7 +11,9 @@ import { jsonLine, safe } from './output/text.ts';
 import { CliError, EXIT, type Exit, failureOf, usage } from './problem.ts';
 import { mismatchAfter } from './session/version.ts';
 
-export async function run(argv: readonly string[], io: Io): Promise<Exit> {
+export async function run(given: readonly string[], io: Io): Promise<Exit> {
+  // People type `berth help deploy` too.
+  const argv = given[0] === 'help' ? [...given.slice(1), '--help'] : given;
   const outcome: { exit: Exit } = { exit: EXIT.done };
   const wantsJson = argv.includes('--json');
   if (argv[0] === '__complete') {
@@ -21,17 +23,24 @@ export async function run(argv: readonly string[], io: Io): Promise<Exit> {
   try {
     await createParser(argv, io).parseAsync([...argv], { from: 'user' });
   } catch (error) {
-    outcome.exit = report(error instanceof CommanderError ? ofParser(error) : error, io, wantsJson);
+    outcome.exit = report(error instanceof CommanderError ? ofParser(error, argv) : error, io, wantsJson);
   }
   return outcome.exit;
 }
 
 /** Undefined: the parser has printed help or the version. */
-function ofParser(error: CommanderError): unknown {
+function ofParser(error: CommanderError, argv: readonly string[]): unknown {
   if (error.exitCode === 0) return undefined;
   // A noun without a verb: the parser has printed its help.
   if (error.code === 'commander.help') return new CliError(EXIT.usage, 'usage', 'a verb is missing', { shown: true });
-  return usage(error.message.replace(/^error: /, ''), 'berth --help');
+  return usage(error.message.replace(/^error: /, '').replaceAll('\n', ' '), `${['berth', ...nameIn(argv)].join(' ')} --help`);
+}
+
+/** The words of the command that begin `argv`; none if it begins with an unknown word. */
+function nameIn(argv: readonly string[]): string[] {
+  const isName = (words: readonly string[]): boolean => COMMANDS.some((c) => `${c.name} `.startsWith(`${words.join(' ')} `));
+  const end = argv.findIndex((_, at) => !isName(argv.slice(0, at + 1)));
+  return argv.slice(0, end < 0 ? argv.length : end);
 }
 
 function report(error: unknown, io: Io, json: boolean): Exit {

@@ -84,6 +84,20 @@ describe('something that is no control plane', () => {
     },
   );
 
+  test('login at an address where something else answers says so, with and without --email', async () => {
+    const url = await serving((_, reply) => reply.writeHead(404, { 'content-type': 'text/plain' }).end('404 Not Found:\nno application\n'));
+    for (const argv of [
+      ['login', url],
+      ['login', url, '--email', ADMIN],
+    ]) {
+      const { code, err } = await person().berth(argv, { stdin: PASSWORD });
+      expect({ code, err }).toEqual({
+        code: 3,
+        err: 'berth: the address answered 404: 404 Not Found: no application\n  next: check the address (berth context list), and the proxy in between\n',
+      });
+    }
+  });
+
   test('an answer that ends in the middle is not read as a whole one', async () => {
     const url = await serving((_, reply) => {
       reply.writeHead(200, { 'content-length': '1000' }).write('{"items": []');

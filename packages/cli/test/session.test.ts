@@ -156,6 +156,30 @@ describe('contexts', () => {
     expect((await who.berth(['context', 'use', 'nowhere'])).code).toBe(2);
   });
 
+  test('--context never gets the token of BERTH_TOKEN, nor the token of another context', async () => {
+    const { createServer } = await import('node:http');
+    const seen: (string | undefined)[] = [];
+    const stranger = createServer((request, reply) => {
+      seen.push(request.headers.authorization);
+      reply
+        .writeHead(401, { 'content-type': 'application/problem+json' })
+        .end('{"code":"unauthenticated","title":"No","status":401,"detail":""}');
+    });
+    await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
+    const at = `http://127.0.0.1:${(stranger.address() as { port: number }).port}`;
+    const who = await signedIn(served.url);
+    const path = join(who.home, '.config/berth/contexts.json');
+    const known = JSON.parse(readFileSync(path, 'utf8')) as { contexts: object };
+    writeFileSync(path, JSON.stringify({ ...known, contexts: { ...known.contexts, stranger: { url: at, email: ADMIN } } }));
+    const env = { BERTH_URL: served.url, BERTH_TOKEN: 'berthpat_secret' };
+    for (const given of [{ env }, {}]) {
+      const result = await who.berth(['whoami', '--context', 'stranger'], given);
+      expect(result).toMatchObject({ code: 4, err: expect.stringContaining(`you are not signed in to ${at}`) });
+    }
+    stranger.close();
+    expect(seen).toEqual([]);
+  });
+
   test('logout ends the session at the server and forgets it', async () => {
     const { url } = served;
     const who = await signedIn(url);

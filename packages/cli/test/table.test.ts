@@ -66,6 +66,22 @@ describe('wrong usage exits with 2 and prints nothing on stdout', () => {
     expect(err).not.toBe('');
   });
 
+  test.each([
+    ['env set', 'berth env set --help'],
+    ['user create x --role nobody', 'berth user create --help'],
+    ['node join-token list extra', 'berth node join-token list --help'],
+    ['projects', 'berth --help'],
+  ])('berth %s: the next step is the help of that command', async (line, next) => {
+    const { err } = await person().berth(line.split(' '));
+    expect(err.trimEnd().split('\n').at(-1)).toBe(`  next: ${next}`);
+  });
+
+  test('berth help COMMAND is its --help', async () => {
+    const asked = await person().berth(['help', 'env', 'set']);
+    expect(asked).toEqual(await person().berth(['env', 'set', '--help']));
+    expect(asked.code).toBe(0);
+  });
+
   test('with --json, the problem is one JSON document', async () => {
     const { code, err } = await person().berth(['project', 'list', 'extra', '--json']);
     expect(code).toBe(2);

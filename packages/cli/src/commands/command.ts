@@ -1,6 +1,7 @@
 /** A row of the command table. Help, completion, docs/cli.md and the parser are made from these rows. */
 import type { RouteName } from '@berth/wire/routes';
 import type { Cli } from '../cli.ts';
+import { usage } from '../problem.ts';
 
 export type Argument = { name: string; doc: string; required?: true };
 export type Option = {
@@ -32,6 +33,15 @@ export type Command = {
 };
 
 export const argument = (args: readonly (string | undefined)[], index: number): string => args[index] ?? '';
+
+/** The name of a variable or a secret. `NAME=value` is refused before it is shown or sent: a name is part of addresses and logs. */
+export function nameArgument(args: readonly (string | undefined)[], command: string): string {
+  const given = argument(args, 0);
+  const [name = '', ...value] = given.split('=');
+  if (value.length > 0)
+    throw usage('the value must not be an argument', `berth ${command} ${name} reads it from standard input or asks for it`);
+  return given;
+}
 
 /** Options of every command. */
 export const globalOptions = (command: Command): Option[] => [

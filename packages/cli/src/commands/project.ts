@@ -8,7 +8,7 @@ import { writeLink } from '../project/link.ts';
 import { defaultsHere, nameFrom } from '../project/new-project.ts';
 import { allPages } from '../project/pages.ts';
 import { table } from '../output/text.ts';
-import { argument, type Command, type Option, type Options } from './command.ts';
+import { argument, type Command, nameArgument, type Option, type Options } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { printProject } from './show.ts';
 
@@ -161,10 +161,11 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: ['putEnv'],
     async run(cli, args) {
+      const name = nameArgument(args, 'env set');
       const project = await cli.project();
-      const value = await readValue(cli.io, `Value of ${argument(args, 0)}`, false);
-      const changed = await cli.client().call('putEnv', { params: { id: project.id, name: argument(args, 0) }, body: { value } });
-      sayEnv(cli, changed, `set ${argument(args, 0)} of ${project.name}`);
+      const value = await readValue(cli.io, `Value of ${name}`, false);
+      const changed = await cli.client().call('putEnv', { params: { id: project.id, name }, body: { value } });
+      sayEnv(cli, changed, `set ${name} of ${project.name}`);
     },
   },
   {

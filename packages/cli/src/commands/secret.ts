@@ -6,7 +6,7 @@ import type { Cli } from '../cli.ts';
 import { usage } from '../problem.ts';
 import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
-import { argument, type Command } from './command.ts';
+import { argument, type Command, nameArgument } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { YES } from './project.ts';
 
@@ -50,8 +50,8 @@ export const SECRET_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: ['putSecret'],
     async run(cli, args, options) {
+      const name = nameArgument(args, 'secret set');
       const project = await cli.project();
-      const name = argument(args, 0);
       const value = await readValue(cli.io, `Value of ${name}`, true);
       if (value === '') throw usage(`the value of ${name} is empty`, `give it on standard input: berth secret set ${name} < FILE`);
       const secret = await cli.client().call('putSecret', { params: { id: project.id, name }, body: { value, ...setFlags.read(options) } });

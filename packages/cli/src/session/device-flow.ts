@@ -1,6 +1,7 @@
 /** Sign-in by the device flow (RFC 8628): a person confirms in a browser, on this machine or another one. */
 import { hostname } from 'node:os';
 import { ApiError } from '@berth/wire/client';
+import { ROUTES } from '@berth/wire/routes';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { open, readText } from '../http.ts';
 import type { Io } from '../io.ts';
@@ -29,7 +30,10 @@ export async function findEndpoints(url: string): Promise<Endpoints | null> {
   const answer = await open(`${url}/.well-known/oauth-authorization-server`, { signal: AbortSignal.timeout(REQUEST_MS) });
   const text = await readText(answer.message);
   if (answer.status >= 500 || isPage(text)) throw new ApiError(answer.status, `http_${answer.status}`, text, null);
-  if (answer.status !== 200) return null;
+  if (answer.status !== 200) {
+    await assertBerth(url);
+    return null;
+  }
   const found = parse(text);
   const code = found['device_authorization_endpoint'];
   const token = found['token_endpoint'];
@@ -43,6 +47,13 @@ export async function findEndpoints(url: string): Promise<Endpoints | null> {
         'sign in at the address that PUBLIC_URL names',
       );
   return { code, token };
+}
+
+/** Throws unless the address answers as a control plane does: with a problem document for a request without a token. */
+async function assertBerth(url: string): Promise<void> {
+  const answer = await open(`${url}${ROUTES.version.path}`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  const text = await readText(answer.message);
+  if (typeof parse(text)['code'] !== 'string') throw new ApiError(answer.status, `http_${answer.status}`, text.slice(0, 300), null);
 }
 
 export async function askForCode(endpoints: Endpoints): Promise<Asked> {
