@@ -8,6 +8,7 @@ export type CommitState = 'pending' | 'success' | 'failure';
 export type StatusRecord = {
   seq: number;
   project_id: string;
+  /** The deployment of the commit, or the deployment that replaced the push of the commit. */
   deployment_id: string;
   state: CommitState;
   commit: string;
@@ -43,7 +44,7 @@ export type StatusStore = {
   repeatNewest(overtaken: Pick<StatusRecord, 'seq' | 'project_id' | 'commit'>, uptime: number): Promise<void>;
   /** Removes a status that cannot be sent, because its project has no token or no known forge. */
   drop(seq: number): Promise<void>;
-  /** Returns the newest status of the deployment. */
+  /** Returns the newest status of the deployment's own commit. */
   ofDeployment(deploymentId: string): Promise<StatusRecord | null>;
   countWaiting(): Promise<{ count: number; oldest_at: number | null }>;
   /** Removes old statuses that are done. Returns the number of rows. */
@@ -90,3 +91,6 @@ export function statusOf({ generation, status, code, why }: Changed): Pick<Statu
       return null;
   }
 }
+
+/** Describes the failure status of a pushed commit that is not deployed, because a newer push replaced it. */
+export const replacedText = (generation: number): string => `superseded: a newer push is deployed as deployment ${generation}`;

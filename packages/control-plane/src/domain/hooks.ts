@@ -87,4 +87,6 @@ export type Pushes = { hook: HookRecord; waiting: DeliveryRecord[] };
 export type PushChange = {
   set: Partial<Pick<HookRecord, 'look_upto' | 'look_tries' | 'look_not_before' | 'look_failed_on'>>;
   verdicts: { delivery_id: string; verdict: Verdict; reason: string | null; deployment_id: string | null }[];
+  /** Pushed commits that no deployment deploys, because this deployment of a newer push replaced them. */
+  replaced: { deployment_id: string; generation: number; commits: string[] } | null;
 };

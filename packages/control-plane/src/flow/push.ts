@@ -53,7 +53,7 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
       bases: project.watch_paths.length === 0 ? [] : basesOf(facts).slice(0, MAX_BASES),
     },
   });
-  draft.plan.push = { set: { look_upto: pushes.waiting.at(-1)?.seq ?? 0 }, verdicts: [] };
+  draft.plan.push = { set: { look_upto: pushes.waiting.at(-1)?.seq ?? 0 }, verdicts: [], replaced: null };
   return draft.plan;
 }
 
@@ -87,13 +87,13 @@ export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushe
   if (pushes === null || covered.length === 0) return ended(createDraft(facts, 'look').plan);
   if (report.status === 'failed') {
     const { code, message } = failureOf(report);
-    if (code === 'git_unknown_branch') return ended(skip({ pushes, covered, tip: null, reason: message }, facts));
+    if (code === 'git_unknown_branch') return ended(skip({ pushes, covered, tip: null, reason: message, by: null }, facts));
     return ended(lookFailed({ pushes, covered, why: message, isPassing: PASSING.includes(code), on: task.node_id }, facts));
   }
   const tip = report.commit ?? null;
   // checkReport (report.ts) has checked both.
-  const reason = tip === null ? null : reasonToSkip(tip, report.result as LookResult, facts);
-  return ended(reason === null ? deploy({ pushes, covered, tip, unlooked: null }, facts) : skip({ pushes, covered, tip, reason }, facts));
+  const why = tip === null ? null : whyToSkip(tip, report.result as LookResult, facts);
+  return ended(why === null ? deploy({ pushes, covered, tip, unlooked: null }, facts) : skip({ pushes, covered, tip, ...why }, facts));
 }
 
 /** Handles a look that its node did not claim, renew or end in time. */
@@ -128,23 +128,30 @@ function lookFailed({ pushes, covered, why, isPassing, on }: Failed, facts: Fact
   const pause = LOOK_PAUSES[tries - 1];
   if (!isPassing || tries >= LOOK_TRIES || pause === undefined) return deploy({ pushes, covered, tip: null, unlooked: why }, facts);
   const { plan } = createDraft(facts, 'look');
-  plan.push = { set: { look_tries: tries, look_not_before: facts.uptime.at + pause, look_failed_on: on }, verdicts: [] };
+  plan.push = { set: { look_tries: tries, look_not_before: facts.uptime.at + pause, look_failed_on: on }, verdicts: [], replaced: null };
   return plan;
 }
 
+/** `by`: the deployment that has the tip already. */
+type Skip = { reason: string; by: DeploymentRecord | null };
+
 /** Returns why the tip is not deployed; null: deploy it. Whatever is not known counts as a reason to deploy. */
-function reasonToSkip(tip: string, result: LookResult, facts: Facts): string | null {
+function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
   const { live, project } = facts;
   const newest = live.at(-1);
   const short = tip.slice(0, 12);
   if (newest !== undefined && commitOf(newest) === tip)
-    return newest.status === 'running'
-      ? `commit ${short} is already live as deployment ${newest.generation}`
-      : `deployment ${newest.generation} already deploys commit ${short}`;
-  if (result.skip_mark !== null) return `the message of commit ${short} contains ${result.skip_mark}`;
+    return {
+      reason:
+        newest.status === 'running'
+          ? `commit ${short} is already live as deployment ${newest.generation}`
+          : `deployment ${newest.generation} already deploys commit ${short}`,
+      by: newest,
+    };
+  if (result.skip_mark !== null) return { reason: `the message of commit ${short} contains ${result.skip_mark}`, by: null };
   if (project.watch_paths.length === 0 || live.length === 0) return null;
   const isSame = (d: DeploymentRecord): boolean => result.changes.find((c) => c.base === commitOf(d))?.changed === false;
-  return live.every(isSame) ? `nothing under ${project.watch_paths.join(', ')} changed up to commit ${short}` : null;
+  return live.every(isSame) ? { reason: `nothing under ${project.watch_paths.join(', ')} changed up to commit ${short}`, by: null } : null;
 }
 
 type Outcome = { pushes: Pushes; covered: DeliveryRecord[]; tip: string | null };
@@ -159,14 +166,33 @@ function deploy({ pushes, covered, tip, unlooked }: Outcome & { unlooked: string
   const by = { kind: 'hook', id: newest.id, name: pushes.hook.forge } as const;
   const plan = request({ id, commit: tip, note: null, release: null, by, trigger: 'hook', why }, facts);
   const reason = unlooked === null ? null : `not looked: ${unlooked}`;
-  plan.push = verdicts(covered, tip, { verdict: 'deployed', reason, deployment_id: id });
+  plan.push = {
+    ...verdicts(covered, tip, { verdict: 'deployed', reason, deployment_id: id }),
+    replaced: replaced(covered, tip, plan.createDeployment, facts),
+  };
   return plan;
 }
 
-function skip({ covered, tip, reason }: Outcome & { reason: string }, facts: Facts): Plan {
+function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan {
   const { plan }: Draft = createDraft(facts, 'look');
-  plan.push = verdicts(covered, tip, { verdict: 'skipped', reason, deployment_id: null });
+  plan.push = {
+    ...verdicts(covered, tip, { verdict: 'skipped', reason, deployment_id: by?.id ?? null }),
+    replaced: replaced(covered, tip, by, facts),
+  };
   return plan;
+}
+
+/** Without a look the tip is not known: then the newest delivery counts as the tip. */
+function replaced(
+  covered: readonly DeliveryRecord[],
+  tip: string | null,
+  by: Pick<DeploymentRecord, 'id' | 'generation'> | null,
+  { live }: Facts,
+): PushChange['replaced'] {
+  // A commit that a deployment has gets the status of that deployment.
+  const others = [tip ?? covered.at(-1)?.commit, ...live.map(commitOf)];
+  const commits = [...new Set(covered.map((d) => d.commit))].filter((c) => c !== null).filter((c) => !others.includes(c));
+  return by === null || commits.length === 0 ? null : { deployment_id: by.id, generation: by.generation, commits };
 }
 
 /** The newest delivery and all deliveries of the tip get the verdict. A newer push replaced the others. */
@@ -174,7 +200,7 @@ function verdicts(
   covered: readonly DeliveryRecord[],
   tip: string | null,
   verdict: Omit<PushChange['verdicts'][number], 'delivery_id'>,
-): PushChange {
+): Omit<PushChange, 'replaced'> {
   const isOfTip = (d: DeliveryRecord): boolean => d === covered.at(-1) || (tip !== null && d.commit === tip);
   return {
     set: { look_tries: 0, look_not_before: 0, look_failed_on: null },

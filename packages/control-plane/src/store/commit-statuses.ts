@@ -1,21 +1,28 @@
 /** The outbox of commit statuses. A plan adds a status in the transaction that changes the deployment; a loop sends it. */
 import { type FailureCode, isFailureCode } from '@berth/wire/errors';
 import {
+  type CommitState,
   MAX_WAITING_STATUSES,
+  replacedText,
   STATUS_KEPT_MS,
   STATUS_LIFETIME_MS,
   type StatusClaim,
+  statusOf,
   type StatusRecord,
   type StatusStore,
-  statusOf,
 } from '../domain/commit-statuses.ts';
+import type { PushChange } from '../domain/hooks.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { Database } from './engine/database.ts';
 import type { Db, NewRow, Row, Tx } from './engine/tables.ts';
 import { writeEvents } from './events.ts';
 import { writeStoryLine } from './story.ts';
 
-const recordOf = (row: Row<'commit_statuses'>): StatusRecord => row;
+type StatusRow = Row<'commit_statuses'>;
+/** A deployment may replace the pushes of several commits. Each of these needs a row of its own beside those of the deployment. */
+const stateOfReplaced = (commit: string): StatusRow['state'] => `failure of ${commit}`;
+const stateOf = ({ state }: StatusRow): CommitState => (state === 'pending' || state === 'success' ? state : 'failure');
+const recordOf = (row: StatusRow): StatusRecord => ({ ...row, state: stateOf(row) });
 const SWEPT_AT_ONCE = 500;
 /** Waiting statuses that one claim reads. */
 const READ_AT_ONCE = 500;
@@ -105,6 +112,7 @@ export const createStatusStore = (db: Database): StatusStore => ({
       .selectFrom('commit_statuses')
       .selectAll()
       .where('deployment_id', '=', deploymentId)
+      .where('state', 'in', ['pending', 'success', 'failure'])
       .orderBy('seq', 'desc')
       .limit(1)
       .executeTakeFirst();
@@ -145,15 +153,25 @@ async function end(db: Database, claim: StatusClaim, set: Partial<NewRow<'commit
   return row !== undefined;
 }
 
-/** Adds the statuses of the deployments that a plan creates or moves, if their project has a token to send them with. */
+type Replaced = NonNullable<PushChange['replaced']>;
+
+/** Adds the statuses of the commits that a plan decides about, if their project has a token to send them with. */
 export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
   const ids = [
     ...(plan.createDeployment === null ? [] : [plan.createDeployment.id]),
     ...plan.changeDeployments.filter(({ set, from }) => set.status !== undefined && set.status !== from).map(({ id }) => id),
   ];
-  if (ids.length === 0) return;
+  const replaced = plan.push?.replaced ?? null;
+  if (ids.length === 0 && replaced === null) return;
   const token = await tx.selectFrom('git_tokens').select('project_id').where('project_id', '=', plan.project.id).executeTakeFirst();
   if (token === undefined) return;
+  if (ids.length > 0) await writeOwn(tx, plan, ids);
+  if (replaced !== null) await writeReplaced(tx, plan, replaced);
+  await limitWaiting(tx, plan.project.id);
+}
+
+/** Adds the statuses of the deployments that the plan creates or moves. */
+async function writeOwn(tx: Tx, plan: Plan, ids: string[]): Promise<void> {
   const deployments = await tx
     .selectFrom('deployments')
     .select(['id', 'generation', 'status', 'commit', 'requested_commit', 'error_code'])
@@ -164,24 +182,40 @@ export async function writeStatuses(tx: Tx, plan: Plan): Promise<void> {
     const commit = d.commit ?? d.requested_commit;
     const why = plan.storyLines.findLast((line) => line.deployment_id === id)?.message ?? null;
     const code: FailureCode | null = error_code !== null && isFailureCode(error_code) ? error_code : null;
-    const status_ = statusOf({ generation, status, code, why });
-    if (commit === null || status_ === null) continue;
-    await tx
-      .insertInto('commit_statuses')
-      .values({
-        ...status_,
-        project_id: plan.project.id,
-        deployment_id: id,
-        commit,
-        tries: 0,
-        next_at: plan.uptime,
-        give_up_at: plan.uptime + STATUS_LIFETIME_MS,
-        created_at: plan.now,
-      })
-      .onConflict((oc) => oc.columns(['deployment_id', 'state']).doNothing())
-      .execute();
+    const found = statusOf({ generation, status, code, why });
+    if (commit !== null && found !== null) await add(tx, plan, { ...found, deployment_id: id, commit });
   }
-  await limitWaiting(tx, plan.project.id);
+}
+
+/** Adds a status for each commit that has none yet: an earlier deployment of a commit decides about its status. */
+async function writeReplaced(tx: Tx, plan: Plan, { deployment_id, generation, commits }: Replaced): Promise<void> {
+  const known = await tx
+    .selectFrom('commit_statuses')
+    .select('commit')
+    .distinct()
+    .where('project_id', '=', plan.project.id)
+    .where('commit', 'in', commits)
+    .execute();
+  const description = replacedText(generation);
+  for (const commit of commits)
+    if (!known.some((row) => row.commit === commit))
+      await add(tx, plan, { state: stateOfReplaced(commit), description, deployment_id, commit });
+}
+
+type NewStatus = Pick<StatusRow, 'state' | 'description' | 'deployment_id' | 'commit'>;
+async function add(tx: Tx, plan: Plan, status: NewStatus): Promise<void> {
+  await tx
+    .insertInto('commit_statuses')
+    .values({
+      ...status,
+      project_id: plan.project.id,
+      tries: 0,
+      next_at: plan.uptime,
+      give_up_at: plan.uptime + STATUS_LIFETIME_MS,
+      created_at: plan.now,
+    })
+    .onConflict((oc) => oc.columns(['deployment_id', 'state']).doNothing())
+    .execute();
 }
 
 async function limitWaiting(tx: Tx, projectId: string): Promise<void> {

@@ -222,7 +222,7 @@ async function removeSurplus(tx: Tx, projectId: string, which: keyof typeof KEPT
 }
 
 /** Writes the part of a plan that concerns hooks. A delivery that has a verdict already keeps it. */
-export async function changePushes(tx: Tx, projectId: string, { set, verdicts }: PushChange): Promise<void> {
+export async function changePushes(tx: Tx, projectId: string, { set, verdicts }: Omit<PushChange, 'replaced'>): Promise<void> {
   if (Object.keys(set).length > 0) await tx.updateTable('hooks').set(set).where('project_id', '=', projectId).execute();
   for (const { delivery_id, ...verdict } of verdicts)
     await tx

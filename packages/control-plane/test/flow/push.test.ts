@@ -83,7 +83,7 @@ describe('a check of the branch', () => {
       facts({ nodes: [builder({ id: 'b0', hostname: 'a' }), looker], live: [] }),
     );
     expect(plan?.createTasks).toMatchObject([{ kind: 'look', node_id: 'b1', deployment_id: null, payload: { branch: 'main', bases: [] } }]);
-    expect(plan?.push).toEqual({ set: { look_upto: 7 }, verdicts: [] });
+    expect(plan?.push).toEqual({ set: { look_upto: 7 }, verdicts: [], replaced: null });
   });
   it('names the commits that run or may run soon if the project watches paths', () => {
     const live = [on.running({ commit: COMMIT }), on.pending({ id: 'd3', generation: 3, requested_commit: OTHER })];
@@ -133,6 +133,33 @@ describe('the report of a look', () => {
     expect(plan.changeTasks).toMatchObject([{ id: 'l1', end: 'completed' }]);
     expect(verdictsOf(plan)).toEqual({ e1: ['skipped', 'a newer push replaced it'], e2: ['deployed', null] });
     expect(plan.push?.verdicts.map((v) => v.deployment_id)).toEqual([plan.createDeployment?.id, plan.createDeployment?.id]);
+  });
+  it('names the commits that are not deployed, because the tip replaced them', () => {
+    const given = pushes([
+      delivery(1, { commit: OTHER }),
+      delivery(2),
+      delivery(3, { commit: TIP }),
+      delivery(4, { commit: COMMIT }),
+      delivery(5, { commit: OTHER }),
+    ]);
+    const live = [on.running({ commit: COMMIT })];
+    const plan = lookReported(look(), found(), given, withLook({ live }));
+    // COMMIT is live: its own deployment decides about its status.
+    expect(plan.push?.replaced).toEqual({ deployment_id: plan.createDeployment?.id, generation: 3, commits: [OTHER] });
+  });
+  it('leads from a push that is skipped to the deployment that has its commit or a newer one', () => {
+    const live = [on.running({ commit: COMMIT }), on.building({ id: 'd3', generation: 3, requested_commit: TIP })];
+    const given = pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]);
+    const plan = lookReported(look(), found(), given, withLook({ live }));
+    expect(plan.push?.verdicts).toEqual([
+      { delivery_id: 'e1', verdict: 'skipped', reason: 'a newer push replaced it', deployment_id: 'd3' },
+      { delivery_id: 'e2', verdict: 'skipped', reason: expect.stringContaining('deployment 3 already deploys'), deployment_id: 'd3' },
+    ]);
+    expect(plan.push?.replaced).toEqual({ deployment_id: 'd3', generation: 3, commits: [OTHER] });
+  });
+  it('reports no commit as replaced if nothing is deployed', () => {
+    const given = pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]);
+    expect(lookReported(look(), found({ skip_mark: '[skip ci]' }), given, withLook()).push?.replaced).toBeNull();
   });
   it('decides nothing about a delivery that arrived after the look was requested', () => {
     const given = pushes([delivery(1), delivery(9)], { look_upto: 1 });

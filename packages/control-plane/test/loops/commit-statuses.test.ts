@@ -128,6 +128,72 @@ describe('a deployment', () => {
   });
 });
 
+describe('a push that a newer one replaced', () => {
+  /** The forge reports pushes of these commits, and a builder finds the last one at the tip. Returns the deployment. */
+  async function pushed(commits: string[], tip = commits.at(-1)): Promise<Record<string, unknown>> {
+    const looker = await register(api, { capabilities: ['git_access', 'look'] });
+    let last = '';
+    for (const commit of commits) {
+      last = `delivery-${commit}-${received.length}`;
+      const given = { id: last, forge_id: null, event: 'push', branch: 'main', commit, verdict: null, reason: null };
+      await api.stores.hooks.receive(project, given, Date.now());
+    }
+    await api.driver.checkPushes(project);
+    await world.work(looker, { commit: tip, result: { skip_mark: null, changes: [] } });
+    const { deployment_id } = await api.stores.hooks.delivery(project, last);
+    return (await api.call('getDeployment', { params: { id: String(deployment_id) } })).json;
+  }
+
+  it('has a status of its own, which leads to the deployment of the newer one', async () => {
+    await setToken();
+    const [first, second, third] = [sha('1'), sha('2'), sha('3')];
+    const deployment = await pushed([first, second, third]);
+    await loop();
+    const superseded = ['failure', 'superseded: a newer push is deployed as deployment 1'];
+    expect(received.map((r) => [r.url.split('/').at(-1), r.state, r.description])).toEqual(
+      expect.arrayContaining([
+        [first, ...superseded],
+        [second, ...superseded],
+        [third, 'pending', 'deployment 1 is in progress'],
+      ]),
+    );
+    expect(received).toHaveLength(3);
+    expect(new Set(received.map((r) => r.target_url))).toEqual(
+      new Set([`https://berth.example.com/deployments/${String(deployment['id'])}`]),
+    );
+    // The deployment shows its own status.
+    expect(await shown(String(deployment['id']))).toMatchObject({ state: 'pending' });
+    await api.call('cancelDeployment', { params: { id: String(deployment['id']) } });
+    await loop();
+    expect(received.at(-1)).toMatchObject({ state: 'failure', description: expect.stringContaining('cancelled') });
+    expect(received.at(-1)?.url).toContain(third);
+  });
+  it('keeps the status of its own deployment', async () => {
+    await setToken();
+    const [first, second] = [sha('1'), sha('2')];
+    await pushed([first]);
+    await loop();
+    // Somebody repeats the delivery of the first commit while the second one is pushed.
+    await pushed([first, second]);
+    await loop();
+    const ofFirst = received.filter((r) => r.url.endsWith(first)).map((r) => r.description);
+    expect(ofFirst).toEqual(['deployment 1 is in progress', 'deployment 1 was superseded: deployment 2 was requested']);
+  });
+  it('that cannot be reported: the deployment says which commit', async () => {
+    await setToken();
+    const [first, second] = [sha('1'), sha('2')];
+    const { id } = await pushed([first, second]);
+    answer = ({ url }) => ({ status: url.href.endsWith(first) ? 404 : 201, text: '', retryAfterMs: 0 });
+    for (let minute = 0; minute < 10; minute++) {
+      await loop();
+      api.pass(MINUTE);
+    }
+    const story = (await api.stores.deployments.events([String(id)])).get(String(id)) ?? [];
+    expect(story.at(-1)?.message).toBe(`commit status failure of ${first} not sent: git.example.com answered 404`);
+    expect(await api.stores.commitStatuses.ofDeployment(String(id))).toMatchObject({ state: 'pending', error: null });
+  });
+});
+
 describe('a forge', () => {
   let id: string;
   beforeEach(async () => {

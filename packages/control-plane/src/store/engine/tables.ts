@@ -7,7 +7,7 @@ import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Verdict } from '@berth/wire/hook';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
-import type { StatusRecord } from '../../domain/commit-statuses.ts';
+import type { CommitState, StatusRecord } from '../../domain/commit-statuses.ts';
 import type { DeployKeyRecord, GitTokenRecord } from '../../domain/git-stores.ts';
 import type { HookRecord } from '../../domain/hooks.ts';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
@@ -411,7 +411,11 @@ export type Tables = {
     reason: string | null;
     deployment_id: string | null;
   };
-  commit_statuses: Omit<StatusRecord, 'seq'> & { seq: Generated<number> };
+  commit_statuses: Omit<StatusRecord, 'seq' | 'state'> & {
+    seq: Generated<number>;
+    /** One row for each deployment and state. `failure of COMMIT` is about a commit that it replaced. */
+    state: CommitState | `failure of ${string}`;
+  };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };
