@@ -1,7 +1,10 @@
 /** Hooks over HTTP: what forges send, what strangers learn, and what people see. */
 import { createHmac, randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { FORGES } from '@berth/wire/hook';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createDeliveryBodies } from '../../src/api/hooks/body.ts';
+import { checkSignature } from '../../src/api/hooks/signatures.ts';
 import { type Api, checkProblem, createApi, createProject, register, type Reply, sha, tick } from './harness.ts';
 
 let api: Api;
@@ -277,6 +280,12 @@ describe('a large delivery', () => {
     const id = which === 'a known project' ? project : 'nowhere';
     expect((await send({ 'x-hub-signature-256': `sha256=${hex(secret, body)}` }, body, id)).status).toBe(413);
     expect((await send({}, body, id)).status).toBe(413);
+  });
+  it('that breaks off is the client’s mistake, not an error of Berth', async () => {
+    // Node.js destroys the body with this error when the connection ends.
+    const body = Readable.from(['the beginning']).once('data', () => body.destroy(new Error('aborted')));
+    const check = checkSignature('github', { secret: 's', headers: {}, now: 0 });
+    await expect(createDeliveryBodies().read(body, check)).rejects.toMatchObject({ code: 'bad_request' });
   });
   it('of 26 MiB without a length gets 413', async () => {
     const address = await api.server.listen({ host: '127.0.0.1', port: 0 });

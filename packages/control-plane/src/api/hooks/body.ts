@@ -12,7 +12,7 @@ const KEPT_BYTES = 1_048_576;
 const ALL_KEPT_BYTES = 32 * 1_048_576;
 
 export type DeliveryBodies = {
-  /** Returns the body, or null if it was not kept. Throws body_too_large. */
+  /** Returns the body, or null if it was not kept. Throws body_too_large, and bad_request if the client goes away. */
   read(stream: Readable, check: SignatureCheck): Promise<Buffer | null>;
 };
 
@@ -43,6 +43,9 @@ export function createDeliveryBodies(limit = ALL_KEPT_BYTES): DeliveryBodies {
           allKept += chunk.length;
         }
         return kept === null ? null : Buffer.concat(kept);
+      } catch (error) {
+        // Strangers can break off as often as they like, so this must not be logged as an error.
+        throw error instanceof DomainError ? error : new DomainError('bad_request', 'the body did not arrive completely');
       } finally {
         drop();
       }

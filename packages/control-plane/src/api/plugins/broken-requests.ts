@@ -1,21 +1,31 @@
-/** Answers requests that never reach a route: bytes that are not HTTP, CONNECT, unknown expectations. Each gets a problem document. */
+/**
+ * Answers requests that never reach a route: bytes that are not HTTP, CONNECT, unknown expectations, and requests that do not arrive
+ * completely in time. Each gets a problem document, and its connection ends even if the client does not close it.
+ */
 import { type IncomingMessage, type Server as HttpServer, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { PROBLEM_TYPE, problemOf } from '../problem.ts';
 
 type ParserError = Error & { code?: string };
+type Exchange = { request: IncomingMessage; response: ServerResponse };
+
+/** Time in which a client can read the answer before its connection is destroyed. */
+const LINGER_MS = 1_000;
 
 export function answerBrokenRequests(server: HttpServer): void {
-  const answering = new WeakMap<Duplex, ServerResponse>();
-  server.prependListener('request', (request, response) => answering.set(request.socket, response));
+  const exchanges = new WeakMap<Duplex, Exchange>();
+  server.prependListener('request', (request, response) => exchanges.set(request.socket, { request, response }));
 
   server.on('clientError', (error: ParserError, socket) => {
     if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
     const end = (): void => write(socket, ...describe(error));
+    const exchange = exchanges.get(socket);
+    if (exchange === undefined || exchange.response.writableFinished) return end();
+    const { request, response } = exchange;
+    // The handler waits for the rest of this request, so its answer would never come.
+    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && !request.complete) return response.headersSent ? void socket.destroy() : end();
     // Broken bytes may follow a valid request. The answer to the valid request is sent first.
-    const response = answering.get(socket);
-    if (response === undefined || response.writableFinished) return end();
     response.once('finish', end).once('close', () => socket.destroy());
   });
   // RFC 9110 section 9.3.6: an origin server that does not tunnel refuses CONNECT.
@@ -41,4 +51,5 @@ function write(socket: Duplex, code: ErrorCode, detail: string, headers = ''): v
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n${headers}connection: close\r\n\r\n${body}`,
   );
+  setTimeout(() => socket.destroy(), LINGER_MS).unref();
 }
