@@ -6,6 +6,7 @@ import { benchCli } from '../bench/cli.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
+import { benchPush } from '../bench/push.ts';
 import { benchRetention } from '../bench/retention.ts';
 import { benchRoutes } from '../bench/routes.ts';
 import { benchVerify } from '../bench/verify.ts';
@@ -28,6 +29,7 @@ const agents = (): Promise<string[]> =>
 const retention = (): Promise<string[]> => benchRetention({ deployments: Number(options.deployments) });
 const BENCHES = {
   deploy: benchDeploy,
+  push: benchPush,
   routes: benchRoutes,
   agents,
   database: benchDatabase,

@@ -66,7 +66,7 @@ describe.skipIf(reason !== undefined)(`a push to the real Gitea${reason === unde
     ]);
     const shown = await until('Berth knows that it was sent', async () => {
       const { commit_status } = await world.berth.api.call('getDeployment', { params: { id: deployment.id }, query: {} });
-      return commit_status?.sent_at != null && commit_status;
+      return (commit_status?.sent_at ?? null) !== null && commit_status;
     });
     expect(shown).toMatchObject({ state: 'success', error: null, given_up: false });
   });
