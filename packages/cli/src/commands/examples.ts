@@ -21,7 +21,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'project list': ['berth project list', 'shows each project with its address'],
   'project create': [
     'berth project create shop --git-url https://git.example.com/you/shop.git',
-    'creates shop, which builds from this repository',
+    'creates the project shop, built from this repository',
   ],
   'project show': ['berth project show shop', 'shows the settings of shop'],
   'project edit': ['berth project edit shop --memory-bytes 512MiB', 'limits shop to 512 MiB of memory'],
@@ -70,7 +70,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'node admission list': ['berth node admission list', 'shows the admitted contract-only nodes'],
   'node admission delete': ['berth node admission delete adm_123', 'withdraws an admission'],
   'dataset list': ['berth dataset list', 'shows each dataset with its newest version'],
-  'dataset create': ['berth dataset create prices --nfs-path /srv/share/prices', 'registers a folder of the share'],
+  'dataset create': ['berth dataset create prices --nfs-path finance/prices', 'registers a folder of the share'],
   'dataset show': ['berth dataset show prices', 'shows the state of prices'],
   'dataset edit': ['berth dataset edit prices --name tariffs', 'renames prices'],
   'dataset delete': ['berth dataset delete prices', 'asks, then forgets prices; the files on the share stay'],

@@ -202,7 +202,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'dataset create',
     summary: ROUTES.createDataset.summary,
     args: [{ name: 'name', doc: 'name of the dataset', required: true }],
-    options: flagsOf(DatasetCreate, { leaveOut: ['name'], docs: { nfs_path: 'folder of the shared storage' } }).options.map((o) => ({
+    options: flagsOf(DatasetCreate, {
+      leaveOut: ['name'],
+      docs: { nfs_path: 'folder of the shared storage, relative to DATASET_NFS_BASE_PATH' },
+    }).options.map((o) => ({
       ...o,
       required: true as const,
     })),
@@ -238,7 +241,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'dataset edit',
     subject: DATASET,
     body: DatasetPatch,
-    docs: { name: 'new name', nfs_path: 'folder of the shared storage' },
+    docs: { name: 'new name', nfs_path: 'folder of the shared storage, relative to DATASET_NFS_BASE_PATH' },
     text: (_, d) => `changed ${d.name}`,
   }),
   memberCommand('deleteDataset', {
