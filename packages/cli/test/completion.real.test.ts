@@ -53,7 +53,7 @@ describe.each(Object.entries(SHELLS))('%s', (name, { start, setup }) => {
     async () => {
       const terminal = await opened(user);
       const { host } = new URL(served.url);
-      for (const [typed, rest] of [
+      const words = [
         ['berth plac', 'placement'],
         ['berth node unc', 'node uncordon'],
         ['berth deploy --det', '--detach'],
@@ -61,8 +61,9 @@ describe.each(Object.entries(SHELLS))('%s', (name, { start, setup }) => {
         ['berth status ware', 'warehouse'],
         ['berth user show adm', ADMIN],
         [`berth context use ${host.slice(0, -2)}`, `use ${host}`],
-      ] as const)
-        await completes(terminal, typed, rest);
+      ] as const;
+      // The three shells ask the same program, so one of them tries every kind of word.
+      for (const [typed, rest] of name === 'bash' ? words : words.slice(3)) await completes(terminal, typed, rest);
       terminal.type('exit\n');
       await terminal.ended;
     },

@@ -5,7 +5,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
-import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { deploy as request, tick } from '../../control-plane/test/api/harness.ts';
 import { createWorld, type World } from '../../control-plane/test/api/deployed.ts';
 import { type Person, serveOnce, signedIn } from './support.ts';
@@ -56,7 +56,7 @@ async function goLive(id: string): Promise<void> {
 }
 
 /** A TCP proxy on another port, which a test can take away. */
-async function proxyTo(url: string): Promise<{ url: string; close(): void }> {
+async function proxyTo(url: string): Promise<{ url: string; close(): void; open(): void }> {
   const sockets = new Set<Socket>();
   const server = createServer((from) => {
     const to = connect(Number(new URL(url).port), '127.0.0.1');
@@ -64,8 +64,10 @@ async function proxyTo(url: string): Promise<{ url: string; close(): void }> {
     from.pipe(to).pipe(from);
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
+    open: () => void server.listen(port, '127.0.0.1'),
     close() {
       server.close();
       for (const socket of sockets) socket.destroy();
@@ -326,30 +328,29 @@ describe('which project', () => {
     const result = await who.berth(['status'], { cwd: folder(`several-${count}`, `https://git.example.com/${name}.git`) });
     expect(result).toMatchObject({ code: 2, out: '', err: expect.stringContaining(`${name}, ${other}`) });
   });
-
-  test('deploy outside a repository, without a remote and with several remotes says what to do', async () => {
-    expect(await who.berth(['deploy'])).toMatchObject({ code: 2, err: expect.stringContaining('no project was named') });
-    expect(await who.berth(['deploy'], { cwd: folder(`none-${count}`, null) })).toMatchObject({ code: 2 });
-  });
-
-  test('deploy says that files are not committed and HEAD is not pushed, from a detached HEAD too', async () => {
-    const { name } = await project();
-    const at = folder(`ahead-${count}`, `https://git.example.com/${name}.git`);
-    git(at, 'update-ref', 'refs/remotes/origin/main', 'HEAD');
-    writeFileSync(join(at, 'a'), 'a');
-    git(at, 'add', '.');
-    git(at, 'commit', '-q', '-m', 'second');
-    writeFileSync(join(at, 'b'), 'b');
-    git(at, 'checkout', '-q', '--detach');
-    const { code, err } = await who.berth(['deploy', '--detach'], { cwd: at });
-    expect(code).toBe(0);
-    expect(err).toContain('one file is not committed');
-    expect(err).toContain('HEAD (detached) is 1 commit ahead of origin/main as last fetched; push first: git push origin HEAD:main');
-    expect((await who.berth(['cancel'], { cwd: at })).code).toBe(0);
-  });
 });
 
 describe('a control plane that goes away during a deployment', () => {
+  test('says so, reads on when it answers again, and reports the end', async () => {
+    const { id, name } = await project();
+    const way = await proxyTo(served.url);
+    onTestFinished(() => way.close());
+    const person = await signedIn(way.url);
+    let shown = '';
+    const running = person.berth(['deploy', name], { onErr: (text) => (shown += text) });
+    const deployment = await newest(id);
+    await tick(served.api, deployment);
+    await vi.waitFor(() => expect(shown).toContain('build  runs: build assigned to'), 10_000);
+    way.close();
+    await vi.waitFor(() => expect(shown).toContain('the control plane does not answer'), 10_000);
+    await world.built({ commit_message: 'Add the checkout page', commit_author: 'Ada' });
+    await world.started(deployment);
+    way.open();
+    const { code, out, err } = await running;
+    expect({ code, out }, err).toEqual({ code: 0, out: `http://${name}.berth.localhost:8000\n` });
+    expect(err).toContain('the control plane answers again after');
+  });
+
   test('says so, and gives up with exit 3 after the deadline without touching the deployment', async () => {
     const { id, name } = await project();
     let passed = 0;
