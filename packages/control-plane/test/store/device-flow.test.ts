@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import type { Identity } from '@berth/wire/gateway';
 import type { Stores } from '../../src/domain/stores.ts';
-import { codeOf, commit, deploymentIn, freshPath, NOW, nodeIn, open, projectIn, routeOf, rowsOf } from './fixtures.ts';
+import { codeOf, commit, deploymentIn, freshPath, manyTimes, NOW, nodeIn, open, projectIn, routeOf, rowsOf } from './fixtures.ts';
 
 const ANN: Identity = { email: 'Ann@Example.org', name: 'Ann', avatar_url: null, provider: 'oidc' };
 const BOB: Identity = { email: 'bob@example.org', name: null, avatar_url: null, provider: 'github' };
@@ -185,7 +185,7 @@ test('a user who signs in and out endlessly does not fill the policy or affect o
   const stores = await open(':memory:');
   const revoke = (id: string, email = 'Eve@example.org', now = NOW) =>
     stores.revokedSessions.revoke({ id, email, expires_at: now + 60_000 }, now);
-  for (let i = 0; i < 1_000; i++) await revoke(`s${i}`);
+  await manyTimes(1_000, (i) => revoke(`s${i}`));
   expect(await codeOf(revoke('more'))).toBe('too_many_sessions');
   await revoke('other', 'ann@example.org');
   await revoke('later', 'eve@example.org', NOW + 60_000);

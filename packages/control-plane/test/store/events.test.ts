@@ -1,6 +1,9 @@
 /** The feed of events is in order, bounded and written with the change. On PostgreSQL no reader ever skips an event. */
-import { expect, test } from 'vitest';
-import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn } from './fixtures.ts';
+import { expect, onTestFinished, test } from 'vitest';
+import { openDatabase } from '../../src/store/engine/database.ts';
+import { writeEvents } from '../../src/store/events.ts';
+import { storesOn } from '../../src/store/open.ts';
+import { codeOf, commit, deploymentIn, nodeIn, NOW, open, projectIn, quiet, urlOf } from './fixtures.ts';
 
 const kinds = async (stores: Awaited<ReturnType<typeof open>>, after = 0): Promise<string[]> =>
   (await stores.events.read(after, 1_000)).items.map((event) => event.kind);
@@ -43,11 +46,18 @@ test('a node has events for registration, a new address, cordoning, and each cha
 });
 
 test('the last 10,000 events are kept, and a reader behind them learns of the gap', { timeout: 60_000 }, async () => {
-  const stores = await open(':memory:');
-  const project = await projectIn(stores);
-  const { id } = await deploymentIn(stores, project, 'd1');
-  const line = { deployment_id: id, kind: 'line', message: '' };
-  for (let i = 0; i < 25; i++) await commit(stores, project.id, { storyLines: Array.from({ length: 450 }, () => line) });
+  const db = await openDatabase(await urlOf(':memory:'), quiet, () => NOW);
+  onTestFinished(() => db.close());
+  const stores = storesOn(db, () => NOW);
+  const event = { at: NOW, kind: 'deployment.line', message: '' };
+  for (let i = 0; i < 25; i++)
+    await db.write((tx) =>
+      writeEvents(
+        db,
+        tx,
+        Array.from({ length: 450 }, () => event),
+      ),
+    );
   const { items, oldest, newest, gap } = await stores.events.read(0, 10);
   expect(gap).toBe(true);
   expect(items[0]?.seq).toBe(oldest);

@@ -248,6 +248,11 @@ export const routeOf = (project: ProjectRecord, deploymentId: string, nodeId: st
   ...more,
 });
 
+/** Runs `one` for 0 to `many` - 1, eight at a time: alone, each waits for the answers of the server. */
+export async function manyTimes(many: number, one: (i: number) => Promise<unknown>): Promise<void> {
+  for (let from = 0; from < many; from += 8) await Promise.all(Array.from({ length: Math.min(8, many - from) }, (_, i) => one(from + i)));
+}
+
 /** Returns the code of the DomainError that `run` must throw. */
 export async function codeOf(promise: Promise<unknown>): Promise<string> {
   try {
