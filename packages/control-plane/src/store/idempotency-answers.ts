@@ -76,7 +76,7 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
         .select((eb) => [eb.fn.countAll<number>().as('rows'), eb.fn.sum<number | string>('bytes').as('bytes')])
         .where('user_id', '=', user_id)
         .executeTakeFirstOrThrow();
-      if (Number(kept.rows) <= MAX_ROWS && Number(kept.bytes) <= MAX_BYTES) return;
+      if (kept.rows <= MAX_ROWS && Number(kept.bytes) <= MAX_BYTES) return;
       const rows = await tx
         .selectFrom('kept_answers')
         .select(['request', 'bytes'])
