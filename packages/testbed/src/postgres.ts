@@ -86,7 +86,7 @@ export async function startPostgres(options: { durable?: boolean } = {}): Promis
     await run(initdb as [string, ...string[]], { cwd: dir });
     const port = await freePort();
     const fsync = options.durable === true ? 'on' : 'off';
-    // Nobody replicates or archives the log, and plans of small tables need no compiler.
+    // The log has no reader, and plans of small tables need no compiler.
     const lean = ['wal_level=minimal', 'max_wal_senders=0', 'jit=off'].flatMap((setting) => ['-c', setting]);
     const argv = [
       ...user.argv,
