@@ -1,7 +1,7 @@
 /** Composition root: creates every part of the control plane and connects them. Tests call it too and override some parts. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
@@ -15,7 +15,9 @@ import { ensureFirstAdmin } from './api/auth/first-admin.ts';
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/auth/passwords.ts';
 import { buildServer } from './api/server.ts';
-import type { Config } from './config.ts';
+import { type Config, dataFolder } from './config.ts';
+import { runScheduled } from './backup/process.ts';
+import type { BackupSettings } from './domain/backups.ts';
 import { createCacheIndex } from './domain/cache-index.ts';
 import { type Changes, createChanges } from './domain/changes.ts';
 import type { ConfigSource } from './domain/configuration.ts';
@@ -52,6 +54,8 @@ export type Overrides = {
   processMetrics?: boolean;
   limits?: Partial<Limits>;
   scanner?: Scanner;
+  /** Replaces the process of a scheduled backup. */
+  backUp?: BackupSettings['run'];
 };
 
 export type App = {
@@ -143,6 +147,10 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const datasets = datasetsOf(config, overrides, presence);
     closers.add('scanner', () => datasets?.scanner.close());
 
+    const backups: BackupSettings | null =
+      config.BACKUP_TO === undefined
+        ? null
+        : { intervalMs: config.BACKUP_INTERVAL, run: overrides.backUp ?? ((signal) => runScheduled(config.backupEnv, signal)) };
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
     const aliases = probeUrls.length === 0 ? {} : { aliases: createAliasWatch(probeUrls, log) };
     const loopDeps: LoopDeps = {
@@ -171,6 +179,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       },
       telemetry,
       keep: { deployments: config.KEEP_DEPLOYMENTS, ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS, logBytes: config.KEEP_LOG_BYTES },
+      backups,
       now,
       uptime,
       monotonic,
@@ -195,6 +204,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       log,
       loops: () => loops?.status() ?? [],
       secretProblem: secrets.problem,
+      backupIntervalMs: backups?.intervalMs ?? null,
       vault,
     });
     closers.add('loops', () => loops?.stop());
@@ -276,12 +286,6 @@ const generatedSecret = (config: Config, stores: Stores, log: Logger): Promise<s
   config.DATABASE_URL === 'sqlite::memory:'
     ? Promise.resolve(randomBytes(48).toString('base64url'))
     : jwtSecretIn(resolve(dataFolder(config)), stores.meta, log);
-
-/** Returns the folder of the SQLite file, or STATE_DIR with PostgreSQL. */
-function dataFolder(config: Config): string {
-  const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
-  return path === '' || path === ':memory:' ? config.STATE_DIR : dirname(path);
-}
 
 async function settingsOf(config: Config, overrides: Overrides, stores: Stores, log: Logger): Promise<ApiSettings> {
   return {

@@ -1,4 +1,5 @@
 /** Settings of the control plane. docs/settings.md is generated from this table. Only this file reads the environment. */
+import { dirname } from 'node:path';
 import {
   absolutePath,
   atLeast,
@@ -15,12 +16,14 @@ import {
   type Parser,
   readSettings,
   secrets,
+  settingTexts,
   SettingsError,
   text,
   type Values,
 } from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
 import { ROLES } from '@berth/wire/vocabulary';
+import { keepRule } from './backup/keep.ts';
 
 const databaseUrl: Parser<string> = (t) => {
   if (!/^(sqlite:.+|postgres(ql)?:\/\/.+)$/.test(t)) throw new Error('must be sqlite:<path> or postgres://…');
@@ -39,6 +42,20 @@ const secretsKeys: Parser<Buffer[]> = (t) => {
   if (wrong !== -1)
     throw new Error(`each key must be exactly 32 bytes in base64 (openssl rand -base64 32); key ${wrong + 1} of ${keys.length} is not`);
   return keys.map(({ key }) => key);
+};
+const backupTarget: Parser<string> = (t) => {
+  if (!/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/.*)?$/.test(t) && (t.includes('://') || t.trim() === ''))
+    throw new Error(`must be a folder or s3://bucket/prefix, not "${t}"`);
+  return t;
+};
+const ageRecipients: Parser<string[]> = (t) => {
+  const found = list(t);
+  // A private key here would be in every process list and in the log.
+  if (found.some((one) => /^AGE-SECRET-KEY/i.test(one))) throw new Error('has an age identity (private key); give its recipient (age1…)');
+  // The process that makes the backup checks the rest: the library would slow down each start.
+  const wrong = found.find((one) => !/^age1[a-z0-9]{50,}$/.test(one));
+  if (wrong !== undefined) throw new Error(`"${wrong}" is no age recipient (age1…)`);
+  return found;
 };
 const weight: Parser<number> = (t) => {
   const n = Number(t);
@@ -152,6 +169,22 @@ export const SETTINGS = {
     default: '90',
     parse: integer(1, 36_500),
   },
+  BACKUP_TO: {
+    doc: 'Where scheduled backups go: a folder that exists, or s3://bucket/prefix (docs/backup.md)',
+    shown: 'none: no scheduled backups',
+    parse: backupTarget,
+  },
+  BACKUP_INTERVAL: { doc: 'Time between two scheduled backups', default: '1h', parse: atLeast(60_000) },
+  BACKUP_KEEP: {
+    doc: 'Which scheduled backups stay: the newest one of each of the last hours, days and weeks; others are deleted',
+    default: '24h 7d 4w',
+    parse: keepRule,
+  },
+  BACKUP_RECIPIENT: {
+    doc: 'age recipients (age1…) for which backups are encrypted, comma-separated',
+    shown: 'none: backups are not encrypted',
+    parse: ageRecipients,
+  },
   PLACEMENT_WEIGHT_CACHED: { doc: 'Points that each cached dataset adds to the score of a node', default: '10', parse: weight },
   PLACEMENT_WEIGHT_MISSING: { doc: 'Points that each byte to copy subtracts from the score', default: '0.000001', parse: weight },
   PLACEMENT_WEIGHT_FREE: { doc: 'Points that each free byte adds to the score', default: '0.0000001', parse: weight },
@@ -212,7 +245,48 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
   LOG_FORMAT: 'json' | 'pretty';
   /** PATH of this process, to find programs. */
   searchPath: string;
+  /** Environment of the process that makes scheduled backups. */
+  backupEnv: NodeJS.ProcessEnv;
 };
+
+/** Returns the folder of the SQLite file, or STATE_DIR with PostgreSQL. */
+export function dataFolder(config: Pick<Config, 'DATABASE_URL' | 'STATE_DIR'>): string {
+  const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
+  return path === '' || path === ':memory:' ? config.STATE_DIR : dirname(path);
+}
+
+/** Settings whose values a backup has only with --with-keys. DATABASE_URL may hold a password. */
+const SECRET_SETTINGS = [
+  'AGENT_SECRET',
+  'GATEWAY_SECRET',
+  'JWT_SECRET',
+  'SECRETS_KEY',
+  'ADMIN_PASSWORD',
+  'REGISTRY_PASSWORD',
+  'DATABASE_URL',
+];
+/** Variables of other programs that a backup needs: credentials of the object storage, certificates. */
+const PASSED_ON = /^(AWS_.*|PATH|HOME|TMPDIR|TZ|NODE_EXTRA_CA_CERTS|SSL_CERT_FILE|PGSSL.*|HTTPS?_PROXY|NO_PROXY)$/;
+
+export type BackupConfig = ReturnType<typeof readBackupConfig>;
+
+/** Reads what backup, restore, export and import need. Throws SettingsError. */
+export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
+  const { DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT } = SETTINGS;
+  const settings = readSettings({ DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT }, env);
+  const all = settingTexts(Object.keys(SETTINGS), env);
+  const isSecret = ([name]: [string, string]): boolean => SECRET_SETTINGS.includes(name);
+  const entries = Object.entries(all);
+  return {
+    ...settings,
+    /** Texts of the settings that are set, for the backup. */
+    plain: Object.fromEntries(entries.filter((entry) => !isSecret(entry))),
+    secret: Object.fromEntries(entries.filter((entry) => isSecret(entry) && entry[0] !== 'DATABASE_URL')),
+    searchPath: env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin',
+    /** An object storage other than that of AWS. */
+    s3Endpoint: env['AWS_ENDPOINT_URL_S3'] ?? env['AWS_ENDPOINT_URL'] ?? null,
+  };
+}
 
 /** Reads the one setting that commands on the database need. Throws SettingsError. */
 export const readDatabaseUrl = (env: NodeJS.ProcessEnv = process.env): string =>
@@ -232,5 +306,8 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     CONTROL_PLANE_URL: s.CONTROL_PLANE_URL ?? `http://${reachable}:${port}`,
     LOG_FORMAT: s.LOG_FORMAT ?? (process.stdout.isTTY ? 'pretty' : 'json'),
     searchPath: env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin',
+    backupEnv: Object.fromEntries(
+      Object.entries(env).filter(([name]) => PASSED_ON.test(name) || Object.hasOwn(SETTINGS, name.replace(/_FILE$/, ''))),
+    ),
   };
 }

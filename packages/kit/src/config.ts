@@ -53,6 +53,17 @@ export function readSettings<const S extends SettingsShape>(shape: S, env: NodeJ
   return values as Values<S>;
 }
 
+/** Returns the text of every setting that is set, from NAME or NAME_FILE. Throws SettingsError for a file that cannot be read. */
+export function settingTexts(names: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
+  const problems: string[] = [];
+  const texts = names.flatMap((name) => {
+    const text = textOf(name, env, problems);
+    return text === undefined ? [] : [[name, text] as const];
+  });
+  if (problems.length > 0) throw new SettingsError(problems);
+  return Object.fromEntries(texts);
+}
+
 /** Returns the result of `read`. Writes a SettingsError to stderr and exits with code 2; throws any other error. */
 export function settingsOrExit<T>(read: () => T): T {
   try {

@@ -13,6 +13,8 @@ const PROGRAMS = {
   agent: 'packages/agent/src/main.ts',
   relay: 'packages/relay/src/main.ts',
   admin: 'packages/control-plane/src/admin.ts',
+  backup: 'packages/control-plane/src/backup.ts',
+  restore: 'packages/control-plane/src/restore.ts',
 };
 
 /** How the sources name the module of a thread or a child process. */

@@ -72,6 +72,8 @@ export type ApiDeps = {
   presence: Presence;
   /** Absent if PROXY_PROBE_URLS is not set. */
   aliases?: AliasWatch;
+  /** BACKUP_INTERVAL; null without BACKUP_TO. */
+  backupIntervalMs: number | null;
   now: () => number;
   uptime: UptimeClock;
   telemetry: Telemetry;

@@ -5,6 +5,7 @@ import type { Route } from '@berth/wire/route';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, HEALTH_STATES, NODE_ROLES, TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { lastGood } from '../domain/backups.ts';
 import { QUERY_KINDS } from '../domain/stores.ts';
 import type { ApiDeps } from './deps.ts';
 import type { Holds } from './holds.ts';
@@ -15,7 +16,7 @@ export type Metrics = {
   render(): Promise<{ type: string; text: string }>;
 };
 
-type MetricDeps = Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings' | 'telemetry' | 'limits' | 'now' | 'vault'>;
+type MetricDeps = Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings' | 'telemetry' | 'limits' | 'now' | 'vault' | 'backupIntervalMs'>;
 type Reading = { labels: Record<string, string>; value: number };
 type GaugeRow = { name: string; help: string; labels: string[]; read: () => Reading[] | Promise<Reading[]> };
 
@@ -149,12 +150,24 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
 }
 
 /** Gauges, read at each request of Prometheus. */
-const gauges = ({ loops, stores, source, settings, limits, now, vault }: MetricDeps, holds: Holds): GaugeRow[] => [
+const gauges = ({ loops, stores, source, settings, limits, now, vault, backupIntervalMs }: MetricDeps, holds: Holds): GaugeRow[] => [
   {
     name: 'berth_build_info',
     help: 'Always 1; the labels are the versions of Berth and Node.js',
     labels: ['version', 'node'],
     read: () => [{ labels: { version: settings.version, node: process.versions.node }, value: 1 }],
+  },
+  {
+    name: 'berth_backup_last_success_timestamp_seconds',
+    help: 'Start of the last backup that succeeded, scheduled or by a person; 0 if there is none',
+    labels: [],
+    read: async () => [{ labels: {}, value: (lastGood(await stores.backups.list())?.started_at ?? 0) / 1000 }],
+  },
+  {
+    name: 'berth_backup_interval_seconds',
+    help: 'BACKUP_INTERVAL; 0 if no backups are scheduled',
+    labels: [],
+    read: () => [{ labels: {}, value: (backupIntervalMs ?? 0) / 1000 }],
   },
   {
     name: 'berth_nodes',

@@ -8,6 +8,7 @@ import type { TaskProgress } from '@berth/wire/dataset';
 import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { RegistrationContext, SecretState } from './agent-identity.ts';
+import type { BackupStore } from './backups.ts';
 import type { Notifier } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
@@ -384,6 +385,7 @@ export type Stores = {
   /** The name of the newest migration. */
   schema: string;
   policy: PolicyStore;
+  backups: BackupStore;
   meta: MetaStore;
   uptime: UptimeStore;
   retention: RetentionStore;

@@ -1,5 +1,6 @@
 /** Dependencies of the loops. */
 import type { Logger } from '@berth/kit/log';
+import type { BackupSettings } from '../domain/backups.ts';
 import type { Changes } from '../domain/changes.ts';
 import type { AliasWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
 import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/forge-api.ts';
@@ -53,6 +54,8 @@ export type LoopDeps = {
   /** Null: no commit statuses are sent. */
   statuses: StatusSettings | null;
   keep: Keep;
+  /** Null without BACKUP_TO. */
+  backups: BackupSettings | null;
   now: () => number;
   /** The clock of every deadline. */
   uptime: UptimeClock;

@@ -1,6 +1,7 @@
 /** Declares all loops of the control plane. Loops make no decisions about deployments; they send events to the flow. */
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { LoopDeps } from './deps.ts';
+import { backups } from './backups.ts';
 import { commitStatuses } from './commit-statuses.ts';
 import { datasetChanges } from './dataset-changes.ts';
 import { datasetMonitor } from './dataset-monitor.ts';
@@ -132,6 +133,7 @@ export const LOOPS = [
     wokenBy: ['datasets'],
     make: datasetMonitor,
   },
+  { name: 'backups', description: 'makes the scheduled backups', periodMs: 15_000, wokenBy: [], make: backups },
   {
     name: 'dataset-removals',
     description: 'finishes deletions of datasets',

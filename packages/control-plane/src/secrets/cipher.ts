@@ -1,5 +1,6 @@
 /** AES-256-GCM with associated data. The format is text: version, id of the key, then nonce, ciphertext and tag in base64url. */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+import { SEALED, sealedBy } from '../domain/sealed.ts';
 
 const VERSION = 'v1';
 const NONCE_BYTES = 12;
@@ -20,10 +21,6 @@ export const derive = (key: Buffer, purpose: string): Buffer => Buffer.from(hkdf
 /** Returns an id that reveals nothing about the key. */
 export const keyIdOf = (key: Buffer): string => derive(key, 'key id').toString('hex').slice(0, 16);
 
-/** Returns the id of the key that sealed this text, or null for text of an unknown format. */
-export const sealedBy = (sealed: string): string | null => PARTS.exec(sealed)?.groups?.['key'] ?? null;
-const PARTS = /^v1\.(?<key>[0-9a-f]{16})\.(?<body>[A-Za-z0-9_-]+)$/;
-
 export function createCipher(key: Buffer, purpose: string): Cipher {
   const id = keyIdOf(key);
   const derived = derive(key, purpose);
@@ -37,7 +34,7 @@ export function createCipher(key: Buffer, purpose: string): Cipher {
       return `${VERSION}.${id}.${body.toString('base64url')}`;
     },
     open(aad, sealed) {
-      const body = Buffer.from(PARTS.exec(sealed)?.groups?.['body'] ?? '', 'base64url');
+      const body = Buffer.from(SEALED.exec(sealed)?.groups?.['body'] ?? '', 'base64url');
       if (body.length < NONCE_BYTES + TAG_BYTES || sealedBy(sealed) !== id) throw new Error('sealed with another key or format');
       const decipher = createDecipheriv('aes-256-gcm', derived, body.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES });
       decipher.setAAD(aadOf(aad)).setAuthTag(body.subarray(-TAG_BYTES));

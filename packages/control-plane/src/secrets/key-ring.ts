@@ -1,5 +1,6 @@
 /** The keys of SECRETS_KEY. The first one wraps the keys of projects; all of them unwrap. */
-import { type Cipher, createCipher, keyIdOf, sealedBy } from './cipher.ts';
+import { sealedBy } from '../domain/sealed.ts';
+import { type Cipher, createCipher, keyIdOf } from './cipher.ts';
 
 export type KeyRing = {
   /** Id of the key that wraps. */

@@ -7,14 +7,13 @@ import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import type { MetaStore } from '../domain/stores.ts';
 import type { ProjectKeyStore, Vault } from '../domain/vault.ts';
-import { keyIdOf, newKey, sealedBy } from './cipher.ts';
+import { SECRETS_CHECK, sealedBy } from '../domain/sealed.ts';
+import { CHECK } from './canary.ts';
+import { keyIdOf, newKey } from './cipher.ts';
 import { createKeyRing, type KeyRing } from './key-ring.ts';
 import { createVault, rewrapAll } from './vault.ts';
 
-const FILE = 'secrets-key';
-/** Row of `meta` with a text that the current key sealed. It shows a wrong key even before the first secret. */
-const CHECK_KEY = 'secrets_key_check';
-const CHECK = { aad: ['check'], value: Buffer.from('berth') };
+export const SECRETS_KEY_FILE = 'secrets-key';
 const DOCS = 'docs/secrets.md "Keys"';
 
 export type OpenVault = {
@@ -33,7 +32,7 @@ export type OpenVault = {
 /** Throws if SECRETS_KEY lacks a key that the database needs, with what is missing. */
 export async function openVault(deps: OpenVault): Promise<Vault> {
   const { given, folder, keys, log, now } = deps;
-  const path = given === null && folder !== null ? join(folder, FILE) : null;
+  const path = given === null && folder !== null ? join(folder, SECRETS_KEY_FILE) : null;
   const ring = createKeyRing(given ?? [await generatedKey(path, deps)]);
   await refuseWrongKey(ring, path, deps);
   const wrapped = await rewrapAll(keys, ring);
@@ -78,18 +77,18 @@ async function generatedKey(path: string | null, { keys, meta, isShared, log }: 
 async function neededIds(keys: ProjectKeyStore, meta: MetaStore, isShared: boolean): Promise<string[]> {
   const wrapping = [...(await keys.counts()).keys()];
   // Without project keys a lost key loses nothing. But another control plane may use the same database with it.
-  const check = wrapping.length > 0 || isShared ? sealedBy((await meta.get(CHECK_KEY)) ?? '') : null;
+  const check = wrapping.length > 0 || isShared ? sealedBy((await meta.get(SECRETS_CHECK)) ?? '') : null;
   return [...new Set([...wrapping, ...(check === null ? [] : [check])])].sort();
 }
 
 async function refuseWrongKey(ring: KeyRing, path: string | null, { given, folder, keys, meta, isShared, log }: OpenVault): Promise<void> {
   const check = ring.seal(CHECK.aad, CHECK.value);
   // When two control planes start on a new database, the second one finds the check of the first.
-  const stored = await meta.setOnce(CHECK_KEY, check);
+  const stored = await meta.setOnce(SECRETS_CHECK, check);
   const missing = (await neededIds(keys, meta, isShared)).filter((id) => !ring.has(id));
   if (missing.length > 0) {
     const source = path ?? 'SECRETS_KEY';
-    const hint = given === null || folder === null ? null : await fileHint(join(folder, FILE), missing, log);
+    const hint = given === null || folder === null ? null : await fileHint(join(folder, SECRETS_KEY_FILE), missing, log);
     throw new Error(
       `${source} does not have the key that encrypts the secrets in the database (missing key id: ${missing.join(', ')}). ` +
         (hint ?? 'Add the missing key to SECRETS_KEY, or start with the key of the other control planes') +
@@ -97,7 +96,7 @@ async function refuseWrongKey(ring: KeyRing, path: string | null, { given, folde
     );
   }
   if (ring.open(CHECK.aad, stored)?.equals(CHECK.value) === true && sealedBy(stored) === ring.currentId) return;
-  await meta.set(CHECK_KEY, check);
+  await meta.set(SECRETS_CHECK, check);
 }
 
 /** Says so if the generated file has the missing key: SECRETS_KEY was set for the first time. */

@@ -16,7 +16,7 @@ export function createVault(deps: { keys: ProjectKeyStore; ring: KeyRing; now: (
 
   async function of(projectId: string): Promise<ProjectVault> {
     const record = (await keys.get(projectId)) ?? (await keys.setOnce(wrap(ring, projectId, newKey()), now()));
-    return projectVault(projectId, unwrap(ring, record));
+    return projectVault(projectId, openProjectKey(ring, record));
   }
   return {
     of,
@@ -41,7 +41,7 @@ export async function rewrapAll(keys: ProjectKeyStore, ring: KeyRing): Promise<n
   for (let after = ''; ; ) {
     const page = await keys.wrappedByOthers(ring.currentId, after, REWRAP_PAGE);
     for (const record of page) {
-      await keys.rewrap(wrap(ring, record.project_id, unwrap(ring, record)), record.wrapped);
+      await keys.rewrap(wrap(ring, record.project_id, openProjectKey(ring, record)), record.wrapped);
       wrapped += 1;
       await failPoint('rewrap.after');
     }
@@ -58,7 +58,7 @@ const wrap = (ring: KeyRing, projectId: string, key: Buffer): ProjectKeyRecord =
 });
 
 /** Throws secrets_locked. */
-function unwrap(ring: KeyRing, { project_id, wrapped, wrapped_by }: ProjectKeyRecord): Buffer {
+export function openProjectKey(ring: KeyRing, { project_id, wrapped, wrapped_by }: ProjectKeyRecord): Buffer {
   const key = ring.open(['project key', project_id], wrapped);
   if (key === null)
     throw new DomainError('secrets_locked', `SECRETS_KEY does not have the key ${wrapped_by}, which encrypts the secrets of this project`);

@@ -3,6 +3,8 @@ import type { Stores } from '../domain/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
 import { createAuditStore } from './identity/audit.ts';
+import type { BackupStore } from '../domain/backups.ts';
+import { createBackupStore } from './backups.ts';
 import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
@@ -66,6 +68,15 @@ export async function openRecovery({
   return { recover: createRecovery(db, randomId), close: db.close };
 }
 
+/**
+ * Opens the record of backups beside a control plane that may run. Throws StoreError, `older_database` before the first start of this
+ * version.
+ */
+export async function openBackups({ databaseUrl, log }: OpenStores): Promise<BackupStore & { close(): Promise<void> }> {
+  const db = await openBeside(databaseUrl, log);
+  return { ...createBackupStore(db), close: db.close };
+}
+
 /** Creates stores with their own memory, as in a separate process. `newId`: ids also decide the order of otherwise equal rows. */
 export function storesOn(db: Database, now: () => number, newId: NewId = randomId): Stores {
   const queryCache = createNodeQueryCache(db);
@@ -98,6 +109,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     events: createEventStore(db),
     hooks: createHookStore(db),
     commitStatuses: createStatusStore(db),
+    backups: createBackupStore(db),
     schema: Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '',
     policy: createPolicyStore(db),
     meta: createMetaStore(db),

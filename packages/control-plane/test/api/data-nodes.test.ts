@@ -25,6 +25,7 @@ const cached = (dataset_id: string, version: number, bytes: number, last_used_at
 });
 const loopDeps = (): LoopDeps => ({
   statuses: null,
+  backups: null,
   ...api,
   now: () => Date.now(),
   monotonic: () => performance.now(),

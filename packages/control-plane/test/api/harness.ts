@@ -2,7 +2,7 @@
  * Runs the whole control plane in this process, with a database in memory and without loops: only calls of a test change anything.
  * Validates every answer against the route table: a success against `answer` of its row, an error against Problem.
  */
-import { createHash, createHmac } from 'node:crypto';
+import { createHash, createHmac, randomUUID } from 'node:crypto';
 import { silentLogger } from '@berth/kit/log';
 import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
 import { pathOf } from '@berth/wire/client';
@@ -102,11 +102,10 @@ export async function createApi(
     ...given.overrides,
   });
   const tokens = new Map<Role, string>();
-  let sessions = 0;
   async function signIn(role: Role): Promise<string> {
     const email = `${role}@example.com`;
     const user = (await real.users.findByEmail(email)) ?? (await real.users.create({ email, role, password_hash: null }, now()));
-    const sid = `session-${role}-${sessions++}`;
+    const sid = `session-${role}-${randomUUID()}`;
     const expires_at = now() + 400 * 86_400_000;
     await real.apiSessions.create({ id: sid, user_id: user.id, refresh_hash: '', address: '127.0.0.1', expires_at }, now());
     tokens.set(role, jwt({ sub: user.id, sid }));

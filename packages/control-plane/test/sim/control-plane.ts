@@ -230,6 +230,7 @@ export function createControlPlane(deps: {
             : { send: sendTo(deps.forge, mine), tokenOf: () => Promise.resolve(TOKEN), publicUrl: 'https://berth.test' },
         presence: { seen: () => undefined, arePeopleHere: () => false },
         keep: KEEP,
+        backups: null,
         now: wall,
         monotonic,
         log: LOG,

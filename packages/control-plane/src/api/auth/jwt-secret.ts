@@ -8,14 +8,14 @@ import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import type { MetaStore } from '../../domain/stores.ts';
 
-const FILE = 'jwt-secret';
+export const JWT_SECRET_FILE = 'jwt-secret';
 /** Row of `meta` where earlier versions kept the secret. */
 const OLD_KEY = 'jwt_secret';
 const MIN_LENGTH = 32;
 
 /** Reads the secret, or generates one. If several processes start at once, all use the secret of the first. Errors say what to do. */
 export async function jwtSecretIn(folder: string, meta: MetaStore, log: Logger): Promise<string> {
-  const path = join(folder, FILE);
+  const path = join(folder, JWT_SECRET_FILE);
   const file: SecretFile = {
     path,
     name: 'JWT secret',

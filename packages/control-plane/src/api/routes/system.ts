@@ -1,5 +1,6 @@
 /** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
+import { isLate, lastGood } from '../../domain/backups.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Holds } from '../holds.ts';
@@ -11,6 +12,16 @@ const MAX_DOUBLED = 20;
 /** Cache time of doubled nodes. /readyz is public, so the number of requests must not determine the number of queries. */
 const DOUBLED_CACHE_MS = 5_000;
 const KEYS_CACHE_MS = 5_000;
+const BACKUPS_CACHE_MS = 5_000;
+/** As `3 h 20 min`. */
+const ageOf = (ms: number): string => {
+  const minutes = Math.max(0, Math.floor(ms / 60_000));
+  return minutes < 120
+    ? `${minutes} min`
+    : minutes < 48 * 60
+      ? `${Math.floor(minutes / 60)} h ${minutes % 60} min`
+      : `${Math.floor(minutes / 1440)} days`;
+};
 
 /** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
@@ -23,7 +34,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
   route('healthz', async () => ({ status: 'ok' }));
 
   route('readyz', async ({ reply }) => {
-    const parts: Part[] = [await database(), routes(), ...jwtSecret(), await secrets(), ...loops().map(loopPart)];
+    const parts: Part[] = [await database(), routes(), ...jwtSecret(), await secrets(), ...(await backups()), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
     const unrouted = source.problems().map((p) => `route not published: ${p}`);
@@ -83,6 +94,31 @@ export function systemRoutes(route: Define, deps: Deps): void {
   function jwtSecret(): Part[] {
     const problem = deps.secretProblem();
     return problem === null ? [] : [{ name: 'jwt secret', required: false, ok: false, detail: problem }];
+  }
+
+  let backupCache = { until: Number.NEGATIVE_INFINITY, part: Promise.resolve<Part[]>([]) };
+  function backups(): Promise<Part[]> {
+    if (performance.now() >= backupCache.until) backupCache = { until: performance.now() + BACKUPS_CACHE_MS, part: readBackups() };
+    return backupCache.part;
+  }
+
+  /** Without names and addresses, because /readyz is public. */
+  async function readBackups(): Promise<Part[]> {
+    const part = { name: 'backups', required: false };
+    try {
+      const all = await stores.backups.list();
+      const good = lastGood(all);
+      const interval = deps.backupIntervalMs;
+      if (interval === null && good === null) return [];
+      const age = good === null ? 'there is no backup yet' : `the last backup is ${ageOf(now() - good.started_at)} old`;
+      // After a first start, the first backup takes a moment.
+      const isFirst = good === null && all.every((b) => b.error === null);
+      const ok = interval === null || isFirst || !isLate(good, interval, now());
+      return [{ ...part, ok, detail: ok ? age : `${age}; the log has the error (backup failed)` }];
+    } catch (error) {
+      log.error({ err: error }, 'could not read the record of backups');
+      return [{ ...part, ok: false, detail: 'the record was not read; the log has the error' }];
+    }
   }
 
   let keyCache = { until: Number.NEGATIVE_INFINITY, part: Promise.resolve<Part | null>(null) };

@@ -28,7 +28,8 @@ export async function migrate(db: Kysely<unknown>, migrations: Record<string, Mi
   return (results ?? []).map((result) => result.migrationName);
 }
 
-function refuseNewer(present: readonly string[], migrations: Record<string, Migration>): void {
+/** Throws StoreError if this version does not know one of the migrations. */
+export function refuseNewer(present: readonly string[], migrations: Record<string, Migration>): void {
   const unknown = present.filter((name) => !Object.hasOwn(migrations, name));
   if (unknown.length > 0) {
     throw new StoreError(
@@ -51,7 +52,8 @@ export async function requireMigrated(db: Kysely<unknown>, name: string, migrati
     );
 }
 
-async function applied(db: Kysely<unknown>): Promise<string[]> {
+/** Returns the names of the migrations that a database has. */
+export async function applied(db: Kysely<unknown>): Promise<string[]> {
   const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
   if (!tables.some((table) => table.name === MIGRATION_TABLE)) return [];
   const rows = await (db as Kysely<{ [MIGRATION_TABLE]: { name: string } }>).selectFrom(MIGRATION_TABLE).select('name').execute();

@@ -416,6 +416,20 @@ export type Tables = {
     /** One row for each deployment and state. `failure of COMMIT` is about a commit that it replaced. */
     state: CommitState | `failure of ${string}`;
   };
+  /** Only the newest stay (store/backups.ts). */
+  backups: {
+    id: string;
+    /** 1: by BACKUP_INTERVAL; 0: by a person. */
+    scheduled: Flag;
+    /** Folder or address, without credentials. */
+    target: string;
+    name: string | null;
+    bytes: number | null;
+    error: string | null;
+    started_at: Ms;
+    /** Null: it runs, or its process died. */
+    finished_at: Ms | null;
+  };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };

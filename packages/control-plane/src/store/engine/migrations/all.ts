@@ -18,6 +18,7 @@ import { earlierNodes } from './0015_earlier_nodes.ts';
 import { secrets } from './0016_secrets.ts';
 import { git } from './0017_git.ts';
 import { hooks } from './0018_hooks.ts';
+import { backups } from './0019_backups.ts';
 
 export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
   '0001_main_job': mainJob(capabilities),
@@ -37,4 +38,5 @@ export const allMigrations = (capabilities: Capabilities): Record<string, Migrat
   '0016_secrets': secrets(capabilities),
   '0017_git': git(capabilities),
   '0018_hooks': hooks(capabilities),
+  '0019_backups': backups(capabilities),
 });

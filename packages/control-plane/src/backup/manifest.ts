@@ -1,0 +1,44 @@
+/** The part of a backup that says what is in it. */
+import { type Static, Type } from 'typebox';
+import { Value } from 'typebox/value';
+import { BackupError } from './errors.ts';
+
+const FORMAT = 1;
+
+const Manifest = Type.Object({
+  /** Rises when an earlier version of Berth could not read the backup. */
+  format: Type.Integer(),
+  /** Version of Berth. */
+  berth: Type.String(),
+  created_at: Type.String(),
+  /** Id of the installation, which is in the name of the file too. */
+  installation: Type.String(),
+  engine: Type.Union([Type.Literal('sqlite'), Type.Literal('postgres')]),
+  migrations: Type.Array(Type.String()),
+  /** Number of rows of each table. */
+  rows: Type.Record(Type.String(), Type.Integer()),
+  /** Ids of the keys of SECRETS_KEY that encrypt the secrets in the database. */
+  key_ids: Type.Array(Type.String()),
+  /** Settings of the control plane, without secrets. */
+  settings: Type.Record(Type.String(), Type.String()),
+});
+export type Manifest = Static<typeof Manifest>;
+
+/** Secret settings, only with --with-keys: SECRETS_KEY and others. */
+const Keys = Type.Record(Type.String(), Type.String());
+export type Keys = Static<typeof Keys>;
+
+export const newManifest = (content: Omit<Manifest, 'format'>): Manifest => ({ format: FORMAT, ...content });
+
+export function manifestIn(json: unknown): Manifest {
+  const { format, berth } = (json ?? {}) as Record<string, unknown>;
+  if (Number.isInteger(format) && Number(format) > FORMAT)
+    throw new BackupError('newer_backup', `a newer version of Berth (${String(berth)}) made this backup: use that version or a newer one`);
+  if (!Value.Check(Manifest, json)) throw new BackupError('damaged', 'its manifest.json has another form');
+  return json;
+}
+
+export function keysIn(json: unknown): Keys {
+  if (!Value.Check(Keys, json)) throw new BackupError('damaged', 'its keys.json has another form');
+  return json;
+}

@@ -1,0 +1,19 @@
+/** Names of backups: `berth-{installation}-{UTC time}-{random}.tar.gz`, with `.age` if it is encrypted. */
+import { randomBytes } from 'node:crypto';
+
+export type Named = { name: string; installation: string; at: number; encrypted: boolean };
+
+const NAME = /^berth-(?<installation>[0-9a-f]{8})-(?<at>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)-[0-9a-f]{6}\.tar\.gz(?<age>\.age)?$/;
+
+export function newName(installation: string, at: number, encrypted: boolean): string {
+  const time = new Date(at).toISOString().replace(/\.\d+/, '').replaceAll(':', '-');
+  return `berth-${installation}-${time}-${randomBytes(3).toString('hex')}.tar.gz${encrypted ? '.age' : ''}`;
+}
+
+/** Returns null for any other file. */
+export function named(name: string): Named | null {
+  const { installation, at, age } = NAME.exec(name)?.groups ?? {};
+  if (installation === undefined || at === undefined) return null;
+  const time = Date.parse(at.replace(/T(\d\d)-(\d\d)-/, 'T$1:$2:'));
+  return Number.isNaN(time) ? null : { name, installation, at: time, encrypted: age !== undefined };
+}

@@ -1,0 +1,8 @@
+import { Encrypter } from 'age-encryption';
+
+/** `recipients`: age1…. Throws if one of them is none. */
+export function encrypterFor(recipients: readonly string[]): Encrypter {
+  const encrypter = new Encrypter();
+  for (const recipient of recipients) encrypter.addRecipient(recipient);
+  return encrypter;
+}

@@ -1,0 +1,106 @@
+/**
+ * Restores a backup into an empty place: nothing of Berth is there before, and after a failure nothing is there either. With PostgreSQL,
+ * pg_restore runs in one transaction.
+ */
+import { mkdir, open, rename, stat, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
+import { type BackupConfig, dataFolder } from '../config.ts';
+import { SECRETS_KEY_FILE } from '../secrets/open.ts';
+import { rewrapAll } from '../secrets/vault.ts';
+import { markRestored } from '../store/backup/as-new.ts';
+import { contentOf } from '../store/backup/place.ts';
+import { isSqlite, pathIn } from '../store/backup/plain.ts';
+import { BackupError } from './errors.ts';
+import type { Keys, Manifest } from './manifest.ts';
+import { restoreDump } from './postgres-tools.ts';
+import { inScratch } from './scratch.ts';
+import { findKeys, openRestored, read, type Source } from './use.ts';
+import { compare } from './verify.ts';
+
+const SETTINGS_FILE = 'restored-settings.env';
+
+export type RestoredReport = {
+  manifest: Manifest;
+  /** Files that were written beside the database. */
+  written: string[];
+};
+
+export async function restoreBackup(
+  source: Source,
+  { config, asNew, now }: { config: BackupConfig; asNew: boolean; now: () => number },
+): Promise<RestoredReport> {
+  const { DATABASE_URL: databaseUrl, searchPath } = config;
+  const content = await contentOf(databaseUrl);
+  if (content !== null)
+    throw new BackupError(
+      'not_empty',
+      `${content}: restore works only into an empty place. Move it away, or set DATABASE_URL to another place`,
+    );
+  const folder = resolve(dataFolder(config));
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  return inScratch(folder, 0, async (scratch) => {
+    const { manifest, keys, database } = await read(source, databaseUrl, scratch);
+    const found = await findKeys(config, manifest, keys);
+    const restored = { name: source.name, backup_at: manifest.created_at, restored_at: new Date(now()).toISOString(), as_new: asNew };
+    const prepare = async (url: string): Promise<void> => {
+      await compare(url, manifest, source.name);
+      await openRestored(url, found, source.name, async (stores, ring) => {
+        // One key is enough then, and the file of a generated key holds one.
+        if (ring !== null) await rewrapAll(stores.projectKeys, ring);
+      });
+      await markRestored(url, restored);
+    };
+    if (isSqlite(databaseUrl)) {
+      await prepare(`sqlite:${database}`);
+      await synced(database);
+      // The place may have been taken meanwhile.
+      const taken = await contentOf(databaseUrl);
+      if (taken !== null) throw new BackupError('not_empty', `${taken}: it was created during the restore`);
+      const written = await writeFiles(config, manifest, keys, folder, asNew);
+      await rename(database, resolve(pathIn(databaseUrl)));
+      await synced(folder);
+      return { manifest, written };
+    }
+    await restoreDump({ databaseUrl, searchPath }, database);
+    await prepare(databaseUrl);
+    return { manifest, written: await writeFiles(config, manifest, keys, folder, asNew) };
+  });
+}
+
+async function synced(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Writes the settings of the backup, for people, and its keys where this machine has none. */
+async function writeFiles(config: BackupConfig, manifest: Manifest, keys: Keys | null, folder: string, asNew: boolean): Promise<string[]> {
+  const written: string[] = [];
+  const write = async (name: string, text: string): Promise<void> => {
+    const path = join(folder, name);
+    if ((await stat(path).catch(() => null)) !== null) return;
+    await writeFile(path, text, { mode: 0o600, flag: 'wx' });
+    written.push(path);
+  };
+  const [firstKey] = (keys?.['SECRETS_KEY'] ?? '').split(',');
+  if (config.SECRETS_KEY === undefined && firstKey !== undefined && firstKey !== '') await write(SECRETS_KEY_FILE, `${firstKey.trim()}\n`);
+  // A new machine signs with its own secret, so tokens of the old one end.
+  const [jwt] = (keys?.['JWT_SECRET'] ?? '').split(',');
+  if (!asNew && jwt !== undefined && jwt !== '') await write(JWT_SECRET_FILE, `${jwt.trim()}\n`);
+  const settings = { ...manifest.settings, ...keys };
+  if (Object.keys(settings).length > 0)
+    await write(
+      SETTINGS_FILE,
+      Object.entries(settings)
+        .map(([name, value]) => `${name}=${quoted(value)}\n`)
+        .join(''),
+    );
+  return written;
+}
+
+/** As systemd and a shell read it. */
+const quoted = (value: string): string => (/^[\w@%+=:,./-]*$/.test(value) ? value : `'${value.replaceAll("'", `'\\''`)}'`);

@@ -1,0 +1,49 @@
+/** The record of the last backups, and when the next one is due. */
+
+export type BackupRecord = {
+  id: string;
+  scheduled: boolean;
+  /** Folder or address, without credentials. */
+  target: string;
+  name: string | null;
+  bytes: number | null;
+  error: string | null;
+  started_at: number;
+  /** Null: it runs, or its process died. */
+  finished_at: number | null;
+};
+
+export type BackupStore = {
+  /** Records a backup that begins. `unlessRunning`: resolves with false, and records nothing, while another one runs. */
+  begin(backup: Pick<BackupRecord, 'id' | 'scheduled' | 'target' | 'started_at'>, unlessRunning: boolean): Promise<boolean>;
+  end(id: string, result: { name: string; bytes: number } | { error: string }, now: number): Promise<void>;
+  /** Returns the last ones, the newest first. */
+  list(): Promise<BackupRecord[]>;
+};
+
+/** A backup that has not ended after this time has failed: its process is killed then. */
+export const LONGEST_BACKUP_MS = 2 * 3_600_000;
+/** Time until the next try after a failure, unless the interval is shorter. */
+const RETRY_MS = 5 * 60_000;
+
+export const lastGood = (backups: readonly BackupRecord[]): BackupRecord | null =>
+  backups.filter((b) => b.finished_at !== null && b.error === null).sort((a, b) => b.started_at - a.started_at)[0] ?? null;
+
+/** Returns when the next scheduled backup is due, in ms since the epoch. */
+export function nextBackupAt(backups: readonly BackupRecord[], intervalMs: number): number {
+  const scheduled = backups.filter((b) => b.scheduled);
+  const good = lastGood(scheduled);
+  const tried = Math.max(Number.NEGATIVE_INFINITY, ...scheduled.map((b) => b.started_at));
+  const due = good === null ? Number.NEGATIVE_INFINITY : good.started_at + intervalMs;
+  return Math.max(due, tried + Math.min(RETRY_MS, intervalMs));
+}
+
+/** A backup is late when it is older than two intervals and the time for a retry. */
+export const isLate = (good: BackupRecord | null, intervalMs: number, now: number): boolean =>
+  good === null || now - good.started_at > 2 * intervalMs + RETRY_MS;
+
+/** Report of a scheduled backup. */
+export type ScheduledBackup = { name: string; target: string; bytes: number; deleted: string[] };
+
+/** BACKUP_TO and its companions. `run` makes one backup in another process; null: another one was running. */
+export type BackupSettings = { intervalMs: number; run(signal: AbortSignal): Promise<ScheduledBackup | null> };

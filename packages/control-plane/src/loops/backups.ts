@@ -1,0 +1,26 @@
+/** Makes a backup when one is due. Of several control planes, one at a time does it. */
+import { isLate, lastGood, nextBackupAt } from '../domain/backups.ts';
+import type { LoopDeps } from './deps.ts';
+
+export const backups =
+  ({ backups: settings, stores, now, log }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    if (settings === null) return;
+    const before = await stores.backups.list();
+    if (nextBackupAt(before, settings.intervalMs) > now()) return;
+    try {
+      const made = await settings.run(signal);
+      if (made === null) return;
+      const { name, target, bytes, deleted } = made;
+      log.info({ backup: name, target, bytes, deleted: deleted.length }, 'backup written');
+    } catch (error) {
+      // A backup that a shutdown stopped begins again after the start.
+      if (signal.aborted) return;
+      const good = lastGood(before);
+      const last = {
+        last_good: good === null ? null : new Date(good.started_at).toISOString(),
+        late: isLate(good, settings.intervalMs, now()),
+      };
+      log.error({ err: error, ...last }, 'backup failed; will retry');
+    }
+  };

@@ -1,0 +1,5 @@
+/** `bin/berth restore` calls `main`. */
+import { runCommand } from './backup/commands.ts';
+
+/** Returns the exit code. */
+export const main = (args: string[]): Promise<number> => runCommand('restore', args);

@@ -1,0 +1,36 @@
+/** Marks a restored database, and removes the rows that a control plane on another machine must not take over. */
+import { sql } from 'kysely';
+import { openPlain } from './plain.ts';
+
+export type Restored = {
+  /** Name of the backup. */
+  name: string;
+  backup_at: string;
+  restored_at: string;
+  as_new: boolean;
+};
+
+/** Row of `meta`, for /readyz. */
+export const RESTORED = 'restored';
+
+/** Sessions and codes of the old machine, and its one-time answers. */
+const OF_OLD_MACHINE = ['api_sessions', 'device_codes', 'used_codes', 'kept_answers', 'idempotency_keys'];
+
+/** Marks a migrated database as restored. */
+export async function markRestored(databaseUrl: string, restored: Restored): Promise<void> {
+  const { db } = openPlain(databaseUrl);
+  try {
+    await db.transaction().execute(async (tx) => {
+      // The processes of these backups are gone, and their rows would block the schedule.
+      await sql`delete from backups where finished_at is null`.execute(tx);
+      await sql`delete from meta where key = ${RESTORED}`.execute(tx);
+      await sql`insert into meta (key, value) values (${RESTORED}, ${JSON.stringify(restored)})`.execute(tx);
+      if (!restored.as_new) return;
+      for (const table of OF_OLD_MACHINE) await sql`delete from ${sql.table(table)}`.execute(tx);
+      // The old machine may still make backups into the same place: each deletes only its own.
+      await sql`delete from meta where key = 'installation'`.execute(tx);
+    });
+  } finally {
+    await db.destroy();
+  }
+}

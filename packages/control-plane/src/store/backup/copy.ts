@@ -1,0 +1,70 @@
+/** Takes one consistent copy of a database that a control plane may use meanwhile. Throws StoreError or the error of the engine. */
+import { randomBytes } from 'node:crypto';
+import { resolve } from 'node:path';
+import { type Kysely, sql } from 'kysely';
+import { POSTGRES, SQLITE } from '../engine/capabilities.ts';
+import { applied, refuseNewer } from '../engine/migrate.ts';
+import { allMigrations } from '../engine/migrations/all.ts';
+import { type Inspected, inspect } from './inspect.ts';
+import { type Plain, openPlain } from './plain.ts';
+
+/** `installation`: the id that all backups of one installation share. */
+export type Copied = Inspected & { installation: string };
+
+/** Runs pg_dump on an exported snapshot of the server. */
+export type Dump = (snapshot: string) => Promise<void>;
+
+/** Row of `meta` with the id of the installation. */
+const INSTALLATION = 'installation';
+
+/** Writes the copy to `path`. The folder must be private: a copy has no secret mode of its own. */
+export async function copyDatabase(databaseUrl: string, path: string, dump: Dump): Promise<Copied> {
+  const source = openPlain(databaseUrl);
+  try {
+    refuseNewer(await applied(source.db), allMigrations(source.engine === 'sqlite' ? SQLITE : POSTGRES));
+    const installation = await installationOf(source);
+    const inspected = source.engine === 'sqlite' ? await copyFile(source.db, path) : await copyServer(source.db, dump);
+    return { ...inspected, installation };
+  } finally {
+    await source.db.destroy();
+  }
+}
+
+async function installationOf({ db }: Plain): Promise<string> {
+  const read = async (): Promise<string | undefined> =>
+    (await sql<{ value: string }>`select value from meta where key = ${INSTALLATION}`.execute(db)).rows[0]?.value;
+  const found = await read();
+  if (found !== undefined) return found;
+  await sql`insert into meta (key, value) values (${INSTALLATION}, ${randomBytes(4).toString('hex')}) on conflict (key) do nothing`.execute(
+    db,
+  );
+  return (await read()) ?? '00000000';
+}
+
+/** One step: a backup page by page would begin again at each write of the control plane. */
+async function copyFile(db: Kysely<unknown>, path: string): Promise<Inspected> {
+  await sql`vacuum into ${path}`.execute(db);
+  const copy = openPlain(`sqlite:${resolve(path)}`);
+  try {
+    return await inspect(copy.db);
+  } finally {
+    await copy.db.destroy();
+  }
+}
+
+const copyServer = (db: Kysely<unknown>, dump: Dump): Promise<Inspected> =>
+  db
+    .transaction()
+    .setIsolationLevel('repeatable read')
+    .setAccessMode('read only')
+    .execute(async (tx) => {
+      const { rows } = await sql<{ id: string }>`select pg_export_snapshot() as id`.execute(tx);
+      const inspected = await inspect(tx);
+      // The snapshot lives as long as this transaction.
+      await dump(rows[0]?.id ?? '');
+      return inspected;
+    });
+
+/** Returns the migrations that this version knows, oldest first. */
+export const migrationNames = (engine: 'sqlite' | 'postgres'): string[] =>
+  Object.keys(allMigrations(engine === 'sqlite' ? SQLITE : POSTGRES)).sort();

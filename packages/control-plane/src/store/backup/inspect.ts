@@ -1,0 +1,30 @@
+/** Reads what a manifest says about a database, of any version of Berth. */
+import { type Kysely, sql } from 'kysely';
+import { SECRETS_CHECK, sealedBy } from '../../domain/sealed.ts';
+import type { Tables } from '../engine/tables.ts';
+import { applied } from '../engine/migrate.ts';
+
+export type Inspected = {
+  migrations: string[];
+  /** Number of rows of each table. */
+  rows: Record<string, number>;
+  keyIds: string[];
+};
+
+export async function inspect(db: Kysely<unknown>): Promise<Inspected> {
+  const tables = (await db.introspection.getTables()).filter((table) => !table.isView).map((table) => table.name);
+  const rows: Record<string, number> = {};
+  for (const table of tables.sort()) {
+    const { rows: counted } = await sql<{ n: number }>`select count(*) as n from ${sql.table(table)}`.execute(db);
+    rows[table] = counted[0]?.n ?? 0;
+  }
+  return { migrations: await applied(db), rows, keyIds: tables.includes('meta') ? await keyIdsIn(db, tables) : [] };
+}
+
+async function keyIdsIn(db: Kysely<unknown>, tables: readonly string[]): Promise<string[]> {
+  const typed = db as Kysely<Tables>;
+  const check = await typed.selectFrom('meta').select('value').where('key', '=', SECRETS_CHECK).executeTakeFirst();
+  const wrapping = tables.includes('project_keys') ? await typed.selectFrom('project_keys').select('wrapped_by').distinct().execute() : [];
+  const ids = [sealedBy(check?.value ?? ''), ...wrapping.map((row) => row.wrapped_by)];
+  return [...new Set(ids.filter((id) => id !== null))].sort();
+}
