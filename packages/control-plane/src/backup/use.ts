@@ -58,7 +58,7 @@ export async function findKeys(config: BackupConfig, manifest: Manifest, contain
     throw new BackupError(
       'missing_key',
       `the secrets of the backup need the key with the id ${missing.join(', ')}, and the backup does not contain it (${had}). Set SECRETS_KEY to the ` +
-        `key that the control plane had, or put its file at ${path}. Without it, nobody can read the secrets again (docs/backup.md "The key is gone")`,
+        `key that the control plane had, or put its file at ${path}. Without it, nobody can read the secrets again (docs/disasters.md "The key is gone")`,
     );
   }
   return { keys, from: config.SECRETS_KEY !== undefined ? 'SECRETS_KEY' : given.length > 0 ? path : 'the backup' };
