@@ -83,8 +83,11 @@ export function failureOf(given: unknown): Failure {
   });
   if (error instanceof CliError)
     return { ...about(error.code, error.message, error.message, error.next), ...(error.shown ? { lines: [] } : {}) };
-  if (error instanceof UnreachableError)
-    return about('unreachable', 'Berth could not be reached', `Berth could not be reached: ${error.message}`, adviceFor(error));
+  if (error instanceof UnreachableError) {
+    // Node names the abort, not the server that was slow.
+    const reason = error.message.replace('The operation was aborted due to timeout', 'no answer within the time limit of the request');
+    return about('unreachable', 'Berth could not be reached', `Berth could not be reached: ${reason}`, adviceFor(error));
+  }
   if (error instanceof ApiError) return apiFailure(error, exit, about);
   const message = error instanceof Error ? error.message : String(error);
   return about('internal', 'The command line failed', `the command line failed: ${message}`);

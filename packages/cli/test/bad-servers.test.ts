@@ -5,7 +5,7 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { UnreachableError } from '@berth/wire/client';
+import { createClient, UnreachableError } from '@berth/wire/client';
 import { ROUTES } from '@berth/wire/routes';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { makeCertificate } from '@berth/testbed/certificate';
@@ -125,6 +125,17 @@ describe('connections that fail', () => {
     expect(await ask(`https://127.0.0.1:${tls}`, 'whoami')).toMatchObject({ code: 3, err: expect.stringContaining('NODE_EXTRA_CA_CERTS') });
     const plain = await serving((_, reply) => reply.end('{}'));
     expect(await ask(plain.replace('http:', 'https:'), 'whoami')).toMatchObject({ code: 3, err: expect.stringContaining('https or http') });
+  });
+
+  test('a server that does not answer in time is named', async () => {
+    const url = await serving(() => undefined);
+    const error: unknown = await createClient({ baseUrl: url })
+      .call('me', { timeoutMs: 50 })
+      .catch((thrown: unknown) => thrown);
+    expect(failureOf(error).lines).toEqual([
+      `Berth could not be reached: GET ${url}/api/auth/me: no answer within the time limit of the request`,
+      'next: on the machine of the control plane, look at its service and its log (docs/operating.md)',
+    ]);
   });
 
   test.each([

@@ -59,7 +59,6 @@ describe('exit codes', () => {
     ['401', 4, () => refusing(401, 'unauthenticated')],
     ['403', 4, () => refusing(403, 'forbidden')],
     ['404', 1, () => refusing(404, 'not_found')],
-    ['409', 1, () => refusing(409, 'conflict')],
     ['503', 3, () => refusing(503, 'unavailable')],
   ] as const)('%s: every verb exits with %i and prints one problem document on stderr alone', { timeout: 60_000 }, async (_, exit, at) => {
     const env = { BERTH_URL: await at(), BERTH_TOKEN: 'berthpat_x' };
