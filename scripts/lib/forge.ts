@@ -30,7 +30,7 @@ export type Forge = {
 
 /** Returns why there is no Gitea; undefined if it can be started. */
 export function whyNoGitea(): string | undefined {
-  if (findGitea() === undefined) return 'the program gitea is missing';
+  if (findGitea() === undefined) return 'no program gitea: put gitea 1.26 or newer on PATH, or set GITEA_BIN';
   return ['ssh', 'ssh-keygen', 'ssh-keyscan'].every((name) => findProgram(name) !== undefined) ? undefined : 'openssh-client is missing';
 }
 
