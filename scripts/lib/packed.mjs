@@ -1,5 +1,5 @@
-// Unpacks programs that lie beside the checkout (`../shared/bin/NAME-VERSION-linux-amd64.xz`) into .tools. Tests use them, and the demo uses
-// Gitea. Set-up fetches neither: without the file, the tests that need the program are skipped.
+// Unpacks programs that lie beside the checkout (`../shared/bin/NAME-VERSION-linux-amd64.xz`) into .tools. Tests use them, and the
+// demo uses Gitea. Set-up fetches neither: without the file, the tests that need the program are skipped.
 import { spawn } from 'node:child_process';
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
