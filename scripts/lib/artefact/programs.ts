@@ -15,6 +15,8 @@ const PROGRAMS = {
   admin: 'packages/control-plane/src/admin.ts',
   backup: 'packages/control-plane/src/backup.ts',
   restore: 'packages/control-plane/src/restore.ts',
+  export: 'packages/control-plane/src/export.ts',
+  import: 'packages/control-plane/src/import.ts',
 };
 
 /** How the sources name the module of a thread or a child process. */

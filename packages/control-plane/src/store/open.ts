@@ -77,6 +77,18 @@ export async function openBackups({ databaseUrl, log }: OpenStores): Promise<Bac
   return { ...createBackupStore(db), close: db.close };
 }
 
+/**
+ * Opens a database for an export (`existing`: beside a control plane that may run) or an import (`new`: creates the tables, and takes the
+ * lock of a SQLite file). Throws StoreError.
+ */
+export async function openTransfer(databaseUrl: string, which: 'existing' | 'new'): Promise<Database & { schema: string }> {
+  const log: StoreLog = { info: () => {}, warn: () => {} };
+  const db = which === 'existing' ? await openBeside(databaseUrl, log) : await openDatabase(databaseUrl, log, Date.now);
+  return { ...db, schema: schemaOf(db) };
+}
+
+const schemaOf = (db: Pick<Database, 'capabilities'>): string => Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '';
+
 /** Creates stores with their own memory, as in a separate process. `newId`: ids also decide the order of otherwise equal rows. */
 export function storesOn(db: Database, now: () => number, newId: NewId = randomId): Stores {
   const queryCache = createNodeQueryCache(db);
@@ -110,7 +122,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     hooks: createHookStore(db),
     commitStatuses: createStatusStore(db),
     backups: createBackupStore(db),
-    schema: Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '',
+    schema: schemaOf(db),
     policy: createPolicyStore(db),
     meta: createMetaStore(db),
     uptime: createUptimeStore(db),

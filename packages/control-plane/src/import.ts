@@ -1,0 +1,5 @@
+/** `bin/berth import` calls `main`. */
+import { runTransfer } from './backup/transfer.ts';
+
+/** Returns the exit code. */
+export const main = (args: string[]): Promise<number> => runTransfer('import', args);
