@@ -77,13 +77,13 @@ export async function* exportLines(
   const isSqlite = capabilities.engine === 'sqlite';
   const tx = await kysely.startTransaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute();
   try {
-    const counters = await countersIn(tx as unknown as Tx, isSqlite);
+    const counters = await countersIn(tx, isSqlite);
     yield JSON.stringify({ berth_export: FORMAT, berth, schema, logs, counters } satisfies Head);
     const rows: Record<string, number> = {};
     for (const [table, rule] of ALL) {
       if (rule.left === true || (rule.log === true && !logs)) continue;
       rows[table] = 0;
-      for await (const row of isSqlite ? rowsOfFile(tx as unknown as Tx, table) : rowsOfServer(tx as unknown as Tx, table)) {
+      for await (const row of isSqlite ? rowsOfFile(tx, table) : rowsOfServer(tx, table)) {
         rows[table] += 1;
         yield JSON.stringify({ table, row: encoded(row) } satisfies Line);
       }
