@@ -1,4 +1,5 @@
 /** Private repositories from the API to a live address: real sshd, https with a token, control plane, builder, registry and proxy. */
+import { existsSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -18,11 +19,15 @@ describe.skipIf(reason !== undefined)(`private repositories${reason === undefine
   let ssh: SshGitServer;
   let https: GitServer;
   let certificates = '';
+  let trace = '';
   const created: { keys: string[] } = { keys: [] };
   beforeAll(async () => {
     certificates = await mkdtemp(join(tmpdir(), 'berth-e2e-ca-'));
     const { certFile, keyFile } = await makeCertificate(certificates, 'git.test', ['IP:127.0.0.1']);
-    world = await startWorld({ proxy: 'built-in', agentEnv: { GIT_SSL_CAINFO: certFile } });
+    trace = join(certificates, 'trace');
+    // An operator who traces git must not get the token.
+    const traced = { GIT_TRACE: trace, GIT_TRACE_CURL: trace, GIT_TRACE_REDACT: '0', GIT_CURL_VERBOSE: '1' };
+    world = await startWorld({ proxy: 'built-in', agentEnv: { GIT_SSL_CAINFO: certFile, ...traced } });
     const tls = { key: await readFile(keyFile, 'utf8'), cert: await readFile(certFile, 'utf8') };
     https = await startGitServer({ root: join(world.dir, 'https'), tls, credentials: { user: 'bot', password: TOKEN } });
     ssh = await startSshGitServer({ root: join(world.dir, 'ssh'), hostKeys: ['ed25519', 'ecdsa'] });
@@ -100,6 +105,7 @@ describe.skipIf(reason !== undefined)(`private repositories${reason === undefine
   it('neither the private key nor the token is in the database, a log, an event, an answer or the image', { timeout: 60_000 }, async () => {
     const { berth, engine, dir } = world;
     const texts: [where: string, text: string][] = [];
+    expect(existsSync(trace)).toBe(false);
     for (const folder of ['.', 'logs'])
       for (const entry of await readdir(join(dir, folder), { withFileTypes: true }))
         if (entry.isFile() && entry.name !== 'secrets-key')

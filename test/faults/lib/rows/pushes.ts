@@ -1,10 +1,13 @@
 /** Faults of pushes, commit statuses and git access. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { noSshd, startSshGitServer } from '@berth/testbed/ssh-git-server';
 import { startStatusReceiver } from '@berth/testbed/status-receiver';
 import { waitFor } from '@berth/testbed/wait';
 import { expect } from 'vitest';
 import { pageApp } from '../../../e2e/world.ts';
+import { filesWith } from '../files-with.ts';
 import type { Row } from '../row.ts';
 import type { Stage } from '../stage.ts';
 
@@ -128,14 +131,17 @@ export const PUSH_ROWS: readonly Row[] = [
     },
   },
   {
-    fault: 'the git host has another key at the second deployment',
-    answer: '`failed` (`git_host_changed`); the first version keeps serving; when an admin trusts the new key, the next deployment works',
+    fault: 'builder killed in a clone with a deploy key; then the git host has another key',
+    answer:
+      'no private key is on a disk, and the restarted builder builds; with another host key the deployment ends `failed` (`git_host_changed`) and the first version keeps serving; when an admin trusts the new key, the next deployment works',
     invariants: ['settles', 'old-serves'],
     stage: 'main',
     skip: () => (noSshd === '' ? undefined : 'no sshd'),
     async run(stage) {
       const { berth } = stage;
-      const ssh = await startSshGitServer({ root: join(stage.dir, `ssh-${stage.version()}`) });
+      // Outside the folder that is searched: the server has private keys too.
+      const root = await mkdtemp(join(tmpdir(), 'berth-ssh-'));
+      const ssh = await startSshGitServer({ root });
       try {
         const { url } = await ssh.createRepo('keyed', pageApp(1));
         const project = await berth.createProject({ name: 'keyed', git_url: url, domain_prefix: 'keyed', drain_seconds: 0 });
@@ -147,7 +153,14 @@ export const PUSH_ROWS: readonly Row[] = [
         };
         const deploy = async () => berth.settled(await berth.deploy(project), 90_000);
         await trust();
-        expect(await deploy()).toMatchObject({ status: 'running' });
+        const builder = stage.agent('builder-1');
+        await builder.stop();
+        await builder.start({ BERTH_FAIL_POINTS: 'clone.after=kill' });
+        const first = await berth.deploy(project);
+        await waitFor('the builder dies in the clone', () => builder.process().exit(), { deadlineMs: 60_000 });
+        expect(await filesWith(stage.dir, 'OPENSSH PRIVATE KEY')).toEqual([]);
+        await builder.start();
+        expect(await berth.settled(first, 90_000)).toMatchObject({ status: 'running' });
         await ssh.newHostKeys('ed25519');
         expect(await deploy()).toMatchObject({ status: 'failed', error: { code: 'git_host_changed' } });
         expect((await berth.get('keyed')).body).toContain('version 1');
@@ -157,6 +170,7 @@ export const PUSH_ROWS: readonly Row[] = [
         await berth.api.call('deleteProject', { params });
       } finally {
         await ssh.stop();
+        await rm(root, { recursive: true, force: true });
       }
     },
   },
