@@ -154,6 +154,12 @@ describe('buildFailure', () => {
   });
 });
 
+it.each(['ENOSPC', 'EDQUOT'])('a write of the agent itself that finds the disk full is disk_full: %s', (code) => {
+  const error = Object.assign(new Error(`${code}: no space, write`), { code });
+  expect(taskErrorOf(error)).toMatchObject({ code: 'disk_full', message: expect.stringContaining('no space') });
+  expect(taskErrorOf(new Error('deploy failed', { cause: error }))).toMatchObject({ code: 'task_failed' });
+});
+
 it('taskErrorOf keeps codes, and reports an unexpected error as task_failed', () => {
   expect(taskErrorOf(new TaskFailure('disk_full', 'x'))).toEqual({ code: 'disk_full', message: 'The disk is full: x' });
   expect(taskErrorOf(new Error('surprise'))).toEqual({ code: 'task_failed', message: 'The agent reported a failure: surprise' });

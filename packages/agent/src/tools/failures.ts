@@ -102,7 +102,7 @@ export function outputTail(text: string, lines = 3): string {
     .slice(0, 1500);
 }
 
-/** The error for the task’s report. An unexpected error becomes `task_failed` with its own message. */
+/** The error for the task’s report. An unexpected error becomes `task_failed` with its own message, or `disk_full`. */
 export function taskErrorOf(error: unknown): TaskError {
   if (error instanceof TaskFailure) return { code: error.code, message: reportText(error.message) };
   if (error instanceof ExecError) {
@@ -110,10 +110,8 @@ export function taskErrorOf(error: unknown): TaskError {
     const code = classify(MACHINE_FAILURES, output, 'task_failed');
     return { code, message: reportText(`${FAILURES[code]}: ${error.message}`) };
   }
-  return {
-    code: 'task_failed',
-    message: reportText(`${FAILURES.task_failed}: ${error instanceof Error ? error.message : String(error)}`),
-  };
+  const code = ['ENOSPC', 'EDQUOT'].includes((error as NodeJS.ErrnoException | undefined)?.code ?? '') ? 'disk_full' : 'task_failed';
+  return { code, message: reportText(`${FAILURES[code]}: ${error instanceof Error ? error.message : String(error)}`) };
 }
 
 /** Removes terminal control characters and cuts the text to the limit of a report. */
