@@ -198,7 +198,7 @@ export async function run({
     for (const id of people.projects.keys())
       for (let n = random.int(0, 3); n > 0; n--) {
         quiet.add(id);
-        forge.push(id);
+        world.after(random.int(0, 4_000), script, () => forge.push(id));
       }
 
     const isBusy = async (): Promise<boolean> => {

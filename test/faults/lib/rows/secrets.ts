@@ -167,8 +167,12 @@ export const SECRET_ROWS: readonly Row[] = [
     stage: 'main',
     async run(stage) {
       const node = stage.agent('node-1');
+      const { controlPlane } = stage.berth;
       const gone = canary('gone');
       await withSecrets(stage, { TOKEN: { value: canary('first') }, GONE: { value: gone } }, async () => {
+        // The task must wait for its node until the secrets have changed.
+        await controlPlane.stop();
+        await controlPlane.start({ CLAIM_TIMEOUT: '120s' });
         await node.stop();
         const asked = await stage.release(showing(stage));
         await waitFor('the task waits for its node', async () => (await stage.see(asked)).status === 'deploying', { deadlineMs: 60_000 });
@@ -182,6 +186,8 @@ export const SECRET_ROWS: readonly Row[] = [
         expect((await stage.get()).body).toContain(shown({ token }));
         await stage.says(asked, /GONE is no secret of the project any more/);
       });
+      await controlPlane.stop();
+      await controlPlane.start();
     },
   },
   {
