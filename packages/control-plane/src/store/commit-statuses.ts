@@ -24,30 +24,39 @@ const stateOfReplaced = (commit: string): StatusRow['state'] => `failure of ${co
 const stateOf = ({ state }: StatusRow): CommitState => (state === 'pending' || state === 'success' ? state : 'failure');
 const recordOf = (row: StatusRow): StatusRecord => ({ ...row, state: stateOf(row) });
 const SWEPT_AT_ONCE = 500;
-/** Waiting statuses that one claim reads. */
-const READ_AT_ONCE = 500;
 
 export const createStatusStore = (db: Database): StatusStore => ({
   async claim({ uptime, until }, most) {
-    const waiting = await db.kysely
-      .selectFrom('commit_statuses')
-      .select(['seq', 'project_id', 'commit', 'next_at', 'claimed_until'])
+    // The newest status of each commit that is due and of which no other one is being sent.
+    const due = await db.kysely
+      .selectFrom('commit_statuses as s')
+      .select(['seq', 'project_id', 'commit'])
       .where('done_at', 'is', null)
+      .where('next_at', '<=', uptime)
+      .where(({ not, exists, selectFrom }) =>
+        not(
+          exists(
+            selectFrom('commit_statuses as o')
+              .select('o.seq')
+              .whereRef('o.project_id', '=', 's.project_id')
+              .whereRef('o.commit', '=', 's.commit')
+              .where('o.done_at', 'is', null)
+              .where((eb) => eb.or([eb('o.seq', '>', eb.ref('s.seq')), eb('o.claimed_until', '>', uptime)])),
+          ),
+        ),
+      )
       .orderBy('seq')
-      .limit(READ_AT_ONCE)
+      .limit(most)
       .execute();
     const claimed: StatusRecord[] = [];
-    const isFree = (row: { next_at: number; claimed_until: number | null }): boolean => (row.claimed_until ?? 0) <= uptime;
-    for (const rows of Map.groupBy(waiting, (row) => `${row.project_id} ${row.commit}`).values()) {
-      if (claimed.length >= most) break;
-      const newest = rows.at(-1);
-      if (newest === undefined || newest.next_at > uptime || !rows.every(isFree)) continue;
+    const isFree = (row: { claimed_until: number | null }): boolean => (row.claimed_until ?? 0) <= uptime;
+    for (const newest of due) {
       const row = await db.write(async (tx) => {
         // Another control plane may claim a status of this commit now.
         await db.capabilities.lockName(tx, `statuses:${newest.project_id}`);
         const present = await tx
           .selectFrom('commit_statuses')
-          .select(['seq', 'next_at', 'claimed_until'])
+          .select(['seq', 'claimed_until'])
           .where('project_id', '=', newest.project_id)
           .where('commit', '=', newest.commit)
           .where('done_at', 'is', null)

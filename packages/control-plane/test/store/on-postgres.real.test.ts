@@ -55,6 +55,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   useEngine(await databases(server));
   await import('./api-access.test.ts');
   await import('./commit-plan.test.ts');
+  await import('./commit-statuses.test.ts');
   await import('./dataset-history.test.ts');
   await import('./dataset-pruning.test.ts');
   await import('./dataset-scans.test.ts');
