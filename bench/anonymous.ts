@@ -25,6 +25,7 @@ const form = (body: string): RequestInit => ({
   headers: { 'content-type': 'application/x-www-form-urlencoded' },
   body,
 });
+const delivery = (headers: Record<string, string>): RequestInit => ({ method: 'POST', headers, body: Buffer.alloc(25 * 1_048_576, ' ') });
 const unknownFields = (count: number): string =>
   JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, i) => [i.toString(36), 1])));
 const parameters = (bytes: number): string =>
@@ -43,6 +44,8 @@ const CONTROL_PLANE: Attempt[] = [
   { name: 'unknown path with 1 MB of JSON', path: '/nothing', init: () => json(unknownFields(116_000)) },
   { name: 'a role’s route with 1 MB of JSON', path: '/api/projects', init: () => json(unknownFields(116_000)) },
   { name: '120 KB of cookies', path: '/api/projects', init: () => ({ headers: { cookie: 'a=b; '.repeat(24_000) } }) },
+  { name: 'hook: 25 MiB with a signature', path: '/api/hooks/nowhere', init: () => delivery({ 'x-gitea-signature': 'ab'.repeat(32) }) },
+  { name: 'hook: 25 MiB without a signature', path: '/api/hooks/nowhere', init: () => delivery({}) },
   { name: 'openapi.json', path: '/api/openapi.json', init: () => ({}) },
   { name: 'metrics', path: '/metrics', init: () => ({}) },
   { name: 'readyz', path: '/readyz', init: () => ({}) },

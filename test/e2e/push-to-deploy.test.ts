@@ -96,7 +96,7 @@ describe.skipIf(reason !== undefined)(`a push to the real Gitea${reason === unde
     expect(topic).toBe('the push is to topic; the project deploys main');
     expect(await reasonOf('of the deleted branch', (d) => d.event === 'delete')).toBe('the event is “delete”, not a push');
     expect(await reasonOf('of the tag', (d) => d.event === 'tag')).toBe('the event is a tag, not a push to a branch');
-    // Nothing of this deployed anything.
+    // All of this left the deployed version as it was.
     expect((await deployments())[0]?.commit).toBe(newest?.commit);
   });
 
