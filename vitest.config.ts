@@ -1,10 +1,11 @@
 /**
- * The test projects. `npm run check` runs `unit`; `npm test` runs all but `faults`.
+ * The test projects. `npm run check` runs `unit`; `npm test` runs all but `faults` and `install`.
  * - `unit`: starts no process of Berth and no engine, so the files share threads.
  * - `slow`: like `unit`, for files that take more than a few seconds: thousands of simulated deployments, or waits in real time.
  * - `real`: real parts (Docker, git, Traefik, our own programs); each file has its own process.
  * - `browser`: Chromium, alone.
  * - `faults`: real parts that the tests break (`npm run test:faults`).
+ * - `install`: fresh machines with a systemd of their own (`npm run test:install`).
  */
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
@@ -108,6 +109,16 @@ export default defineConfig({
           sequence: { groupOrder: 4 },
           maxWorkers: 1,
           testTimeout: 180_000,
+        },
+      },
+      {
+        test: {
+          ...PROCESSES,
+          name: 'install',
+          include: ['test/install/**/*.test.ts'],
+          sequence: { groupOrder: 5 },
+          maxWorkers: 1,
+          testTimeout: 600_000,
         },
       },
     ],

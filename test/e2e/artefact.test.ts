@@ -211,7 +211,9 @@ describe('outside the repository, without another Node', () => {
 
   test('a child process of the control plane runs from the bundle', async () => {
     mkdirSync(join(scratch, 'share/data'), { recursive: true });
-    const answer = await run([join(other, 'bin/node'), join(other, 'lib/look-child.js'), join(scratch, 'share'), 'data'], { env: bare() });
+    const answer = await run([join(other, 'bin/node'), join(other, 'lib/check-folder-child.js'), join(scratch, 'share'), 'data'], {
+      env: bare(),
+    });
     expect(JSON.parse(answer.stdout)).toBeNull();
   });
 

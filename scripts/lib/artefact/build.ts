@@ -9,12 +9,12 @@ import {
   cpSync,
   existsSync,
   lstatSync,
+  lutimesSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
-  utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
@@ -67,7 +67,7 @@ export async function buildArtefact(options: { out: string; arch: Architecture; 
     writeFileSync(join(draft, BUILD_FILE), `${JSON.stringify(build, null, 2)}\n`);
     const files = filesIn(draft);
     writeFileSync(join(draft, 'SHA256SUMS'), files.map((file) => `${sha256(join(draft, file))}  ${file}\n`).join(''));
-    settle(draft, epoch);
+    settle(draft, epoch, PROGRAMS);
     rmSync(out, { recursive: true, force: true });
     renameSync(draft, out);
     const bytes = files.reduce((sum, file) => sum + lstatSync(join(out, file)).size, 0);
@@ -101,13 +101,13 @@ export function filesIn(folder: string): string[] {
 
 const sha256 = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
 
-/** Sets modes and times, which the umask and the clock of this machine would otherwise decide. */
-function settle(folder: string, epoch: number): void {
+/** Sets modes and times, which the umask and the clock of this machine would otherwise decide. `programs`: relative paths. */
+export function settle(folder: string, epoch: number, programs: readonly string[]): void {
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
     const path = join(entry.parentPath, entry.name);
-    chmodSync(path, entry.isDirectory() || PROGRAMS.includes(relative(folder, path)) ? 0o755 : 0o644);
-    utimesSync(path, epoch, epoch);
+    if (!entry.isSymbolicLink()) chmodSync(path, entry.isDirectory() || programs.includes(relative(folder, path)) ? 0o755 : 0o644);
+    lutimesSync(path, epoch, epoch);
   }
   chmodSync(folder, 0o755);
-  utimesSync(folder, epoch, epoch);
+  lutimesSync(folder, epoch, epoch);
 }
