@@ -12,7 +12,7 @@ const PROCESSES = {
 };
 
 /** Commands for the operator on the control plane's machine, with arguments. `main` of each takes the arguments, returns the exit code. */
-const ON_THE_MACHINE = ['admin', 'backup', 'restore', 'export', 'import'];
+export const ON_THE_MACHINE = ['admin', 'backup', 'restore', 'export', 'import'];
 
 /**
  * @typedef {object} Place where the programs are

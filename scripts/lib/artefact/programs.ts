@@ -2,6 +2,7 @@
 import { copyFileSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { build, type Metafile, type Plugin } from 'esbuild';
+import { ON_THE_MACHINE } from '../../../bin/launch.mjs';
 import { bundleCommandLine } from '../bundle.mjs';
 import { root } from '../places.mjs';
 import { ARCHITECTURES, type Architecture } from './node.ts';
@@ -12,7 +13,7 @@ const PROGRAMS = {
   gateway: 'packages/gateway/src/main.ts',
   agent: 'packages/agent/src/main.ts',
   relay: 'packages/relay/src/main.ts',
-  admin: 'packages/control-plane/src/admin.ts',
+  ...Object.fromEntries(ON_THE_MACHINE.map((name) => [name, `packages/control-plane/src/${name}.ts`])),
   backup: 'packages/control-plane/src/backup.ts',
   restore: 'packages/control-plane/src/restore.ts',
   export: 'packages/control-plane/src/export.ts',

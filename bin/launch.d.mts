@@ -1,0 +1,1 @@
+export const ON_THE_MACHINE: readonly string[];
