@@ -74,8 +74,8 @@ export type Happening =
   | { type: 'caused'; push: string; deployment: string }
   /** The newest commit of a branch at the end, and whether it was deployed. */
   | { type: 'tip'; project: string; commit: string; deployed: boolean }
-  /** The forge got the status of a commit. `heard`: its answer arrived. */
-  | { type: 'status'; deployment: string; commit: string; state: string; heard: boolean }
+  /** The forge got the status of a commit. `heard`: its answer arrived. `text` tells two statuses of one deployment apart. */
+  | { type: 'status'; deployment: string; commit: string; state: string; text: string; heard: boolean }
   /** The newest status of a commit in the outbox at the end. */
   | { type: 'status_due'; deployment: string; commit: string; state: string }
   /** The control plane lost its connections to the database. */

@@ -203,7 +203,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     }
     // After a kill, a stall or a lost answer nobody knows whether a status has arrived.
     const doubts = [...all('serving').filter((e) => !e.up), ...all('cut')].map((e) => e.at);
-    for (const [what, sent] of groupBy(all('status'), (e) => `${e.state} of commit ${e.commit} and deployment ${e.deployment}`))
+    for (const [what, sent] of groupBy(all('status'), (e) => `${e.state} (${e.text}) of commit ${e.commit} and deployment ${e.deployment}`))
       for (const [i, e] of sent.entries()) {
         const before = sent[i - 1];
         if (before?.heard === true && !doubts.some((at) => before.at - SENDING_MS <= at && at <= e.at))

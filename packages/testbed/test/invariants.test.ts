@@ -18,7 +18,7 @@ const observing = { type: 'observing', node: 'n', project: 'p', deployment: 'd',
 const routed = (routes: Record<string, string>) => ({ type: 'routed', proxy: 'x', routes }) as const;
 const delivery = (verdict: string | null, sent: number) =>
   ({ type: 'delivery', project: 'p', id: 'x', push: 'push-1', verdict, deployment: null, sent }) as const;
-const status = (state: string) => ({ type: 'status', deployment: 'd', commit: 'c', state, heard: true }) as const;
+const status = (state: string) => ({ type: 'status', deployment: 'd', commit: 'c', state, text: '', heard: true }) as const;
 const live = [accepted, container('started'), observing, routed({ p: 'h:1' }), read('running', 4)];
 
 const BREACHES: Record<InvariantId, Happening[]> = {

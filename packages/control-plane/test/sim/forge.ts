@@ -79,7 +79,7 @@ export function createForge(world: World, network: Network, history: History, co
     },
     status(sender, { url, body }) {
       const commit = url.pathname.split('/').at(-1) ?? '';
-      const { state, target_url } = JSON.parse(body) as { state: string; target_url: string };
+      const { state, description, target_url } = JSON.parse(body) as { state: string; description: string; target_url: string };
       const deployment = target_url.split('/').at(-1) ?? '';
       return new Promise((resolve) => {
         const end = (status: number, text: string): void => resolve({ status, text, retryAfterMs: 0 });
@@ -91,7 +91,7 @@ export function createForge(world: World, network: Network, history: History, co
         // It arrives whether or not the sender still lives.
         world.after(delay, life, () => {
           const { up } = forge;
-          if (up) history.record({ type: 'status', deployment, commit, state, heard });
+          if (up) history.record({ type: 'status', deployment, commit, state, text: description, heard });
           if (heard) world.after(random.int(1, 20), sender, () => end(up ? 201 : 503, ''));
         });
       });

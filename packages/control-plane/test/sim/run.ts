@@ -198,7 +198,7 @@ export async function run({
     for (const id of people.projects.keys())
       for (let n = random.int(0, 3); n > 0; n--) {
         quiet.add(id);
-        world.after(random.int(0, 4_000), script, () => forge.push(id));
+        forge.push(id);
       }
 
     const isBusy = async (): Promise<boolean> => {
@@ -265,8 +265,12 @@ export async function run({
       const ofTip = items.filter(
         (d) => (d.commit ?? d.requested_commit) === tip || ((d.commit ?? d.requested_commit) === null && sincePush.includes(d)),
       );
-      // Where people and faults were busy, a person may have cancelled it or rolled back.
-      const deployed = quiet.has(project) ? ofTip.some((d) => d.status === 'running' || d.status === 'failed') : ofTip.length > 0;
+      // A person may have cancelled it or rolled back, with a request that was sent long before.
+      const newest = ofTip[0];
+      const isLater = (d: (typeof items)[number]): boolean =>
+        newest !== undefined && d.generation > newest.generation && d.trigger !== 'hook';
+      const isUp = ofTip.some((d) => ['running', 'failed', 'cancelled'].includes(d.status)) || items.some(isLater);
+      const deployed = newest !== undefined && (isUp || !quiet.has(project));
       history.record({ type: 'tip', project, commit: tip, deployed });
       const last = new Map<string, StatusRecord>();
       for (const d of items) {
