@@ -146,9 +146,22 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
 
 /** Without news the column stays as it is. */
 async function earlierColumn(tx: Tx, before: NodeRow | undefined, { containers = [] }: NodeRegister): Promise<{ earlier_nodes?: string }> {
-  const ids = labelledNodes(before?.id ?? null, containers);
-  if (ids.length === 0) return {};
-  const rows = await tx.selectFrom('nodes').select(['id', 'boot_id', 'containers']).where('id', 'in', ids).execute();
+  const labelled = labelledNodes(before?.id ?? null, containers);
+  if (labelled.length === 0) return {};
+  // A label keeps the first node. A machine whose hostname changed twice was also the node that its deployments moved to in between.
+  const foreign = containers.filter((c) => c.labels[LABELS.node] !== before?.id);
+  const deployments = [...new Set(foreign.flatMap((c) => c.labels[LABELS.deployment] ?? []))];
+  const moved =
+    deployments.length === 0
+      ? []
+      : await tx.selectFrom('deployments').select('node_id').distinct().where('id', 'in', deployments).execute();
+  const ids = new Set([...labelled, ...moved.flatMap(({ node_id }) => node_id ?? [])]);
+  if (before !== undefined) ids.delete(before.id);
+  const rows = await tx
+    .selectFrom('nodes')
+    .select(['id', 'boot_id', 'containers'])
+    .where('id', 'in', [...ids])
+    .execute();
   const others = rows.map((row) => ({ ...row, containers: JSON.parse(row.containers) as NodeRecord['containers'] }));
   const known = JSON.parse(before?.earlier_nodes ?? '[]') as EarlierNode[];
   const next = withEarlier(known, containers, others);

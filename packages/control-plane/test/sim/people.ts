@@ -1,9 +1,9 @@
 /** Users: request deployments, cancel, roll back, delete, cordon; and read the results. */
 import type { History } from '@berth/testbed/history';
-import { isTerminal } from '@berth/wire/vocabulary';
+import { isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
-import type { Endpoints } from './control-plane.ts';
+import { type Endpoints, LIMITS } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
 import type { Life, World } from './world.ts';
@@ -17,6 +17,7 @@ export type People = {
   drain(deployment: string): () => void;
   /** Reads every deployment that users know. */
   readAll(): Promise<void>;
+  deleteRenamed(): Promise<void>;
   createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean }): Promise<void>;
 };
 
@@ -125,6 +126,24 @@ export function createPeople(
     await api.driver.deleteNode(node.id, random.chance(0.4));
   }
 
+  /**
+   * Does what Berth asks an operator to do: deletes a silent node whose machine got another hostname. Berth needs this only where the old
+   * node had never listed a container, so the list of the new one proves nothing.
+   */
+  async function deleteRenamed(): Promise<void> {
+    await ask(async (api) => {
+      const all = await api.stores.nodes.all('deploy');
+      const newest = Math.max(...all.map((n) => n.last_seen_at));
+      for (const node of all) {
+        const isSilent = newest - node.last_seen_at > LIMITS.offlineMs;
+        const came = all.some((other) => other.id !== node.id && other.containers.some((c) => c.labels[LABELS.node] === node.id));
+        if (!isSilent || !came || node.containers.length > 0) continue;
+        history.record({ type: 'deleting', what: 'node', id: node.id });
+        await api.driver.deleteNode(node.id, true);
+      }
+    });
+  }
+
   function act(): void {
     const project = random.maybe([...projects.keys()]);
     const known = [...states.values()];
@@ -190,6 +209,7 @@ export function createPeople(
     deployments,
     act,
     drain,
+    deleteRenamed,
     async readAll() {
       const sent = world.now();
       const seen = await ask(async ({ stores }) => {

@@ -207,11 +207,19 @@ export async function run({
       for (const node of nodes) if (await hasOpenTask(stores, node.id, world.now())) return true;
       return open.length > 0 || (await stores.hooks.waiting()).length > 0 || (await stores.commitStatuses.countWaiting()).count > 0;
     };
-    // The end is unknown in advance: check every 9 s, and allow several more rounds of registrations.
-    const end = world.now() + REST_MS;
-    for (let idleChecks = 0; idleChecks < IDLE_CHECKS && world.now() < end; ) {
-      await world.run(world.now() + 9_000);
-      idleChecks = (await isBusy()) ? 0 : idleChecks + 1;
+    const settle = async (): Promise<void> => {
+      // The end is unknown in advance: check every 9 s, and allow several more rounds of registrations.
+      const end = world.now() + REST_MS;
+      for (let idleChecks = 0; idleChecks < IDLE_CHECKS && world.now() < end; ) {
+        await world.run(world.now() + 9_000);
+        idleChecks = (await isBusy()) ? 0 : idleChecks + 1;
+      }
+    };
+    await settle();
+    const known = await database.onlooker().deployments.getMany([...people.deployments.keys()]);
+    if (known.some(isStoppedFirst)) {
+      void people.deleteRenamed().catch(() => undefined);
+      await settle();
     }
     let isAnswered = false;
     void people.readAll().then(() => {

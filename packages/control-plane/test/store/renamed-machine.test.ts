@@ -6,13 +6,13 @@ import type { Stores } from '../../src/domain/stores.ts';
 import { codeOf, commit, deploymentIn, NOW, open, projectIn, taskOf, tasksIn } from './fixtures.ts';
 
 const OFFLINE = 120_001;
-type Listed = { id: string; node: string; project: string };
+type Listed = { id: string; node: string; project: string; deployment?: string };
 
 async function report(stores: Stores, hostname: string, at: number, listed: Listed[], boot_id = hostname): Promise<NodeRecord> {
-  const containers = listed.map(({ id, node, project }) => ({
+  const containers = listed.map(({ id, node, project, deployment }) => ({
     id,
     name: id,
-    labels: { [LABELS.node]: node, [LABELS.project]: project },
+    labels: { [LABELS.node]: node, [LABELS.project]: project, ...(deployment === undefined ? {} : { [LABELS.deployment]: deployment }) },
     host_port: 1,
     state: 'running',
   }));
@@ -42,6 +42,15 @@ test('a node remembers which node its machine was, also after the shared contain
   expect(await report(stores, 'b', NOW + 30, [c1])).toMatchObject({ earlier_nodes: earlier });
   expect(await report(stores, 'b', NOW + 40, [])).toMatchObject({ earlier_nodes: earlier });
   expect((await stores.nodes.all()).find((n) => n.hostname === 'b')).toMatchObject({ earlier_nodes: earlier });
+});
+
+test('a machine that got another hostname twice was both nodes, although the label names only the first one', async () => {
+  const { stores, shop, a, c1 } = await given();
+  const container = { ...c1, deployment: 'd1' };
+  const b = await report(stores, 'b', NOW + 30, [container]);
+  await commit(stores, shop.id, { now: NOW + 31, changeDeployments: [{ id: 'd1', from: 'pending', set: { node_id: b.id } }] });
+  const c = await report(stores, 'c', NOW + 40, [container]);
+  expect(c.earlier_nodes.map(({ id }) => id).toSorted()).toEqual([a.id, b.id].toSorted());
 });
 
 test('a label alone does not prove which machine it is: the old node must have listed that container', async () => {
