@@ -36,12 +36,20 @@ const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
  */
 const LONGEST = [
   'control-plane/test/api/on-postgres.real.test.ts',
-  'control-plane/test/store/on-postgres.real.test.ts',
-  'test/e2e/cli.test.ts',
+  'control-plane/test/sim/two-control-planes.real.test.ts',
+  'test/e2e/crashes.test.ts',
+  'test/e2e/data-faults.test.ts',
+  'test/e2e/drain.test.ts',
+  'test/e2e/redeploys.test.ts',
+  'test/e2e/fail-points-quick.test.ts',
+  'control-plane/test/monitor/scanner.real.test.ts',
+  'test/e2e/many-nodes.test.ts',
   'test/e2e/push-to-deploy.test.ts',
+  'test/e2e/proxy-reach.test.ts',
+  'control-plane/test/store/on-postgres.real.test.ts',
   'test/e2e/through-traefik-plain.test.ts',
   'test/e2e/secrets.test.ts',
-  'test/e2e/private-git.test.ts',
+  'test/e2e/cli.test.ts',
 ];
 
 class LongestFirst extends BaseSequencer {
@@ -85,8 +93,8 @@ export default defineConfig({
           include: REAL,
           exclude: [...BROWSER, ...INSTALLED],
           sequence: { groupOrder: 2 },
-          // Each file spends half of its time on waits for engines, registries and proxies, so three files fill two cores.
-          maxWorkers: 3,
+          // Each file spends half of its time on waits for engines, registries and proxies, so four files fill two cores.
+          maxWorkers: 4,
           testTimeout: 120_000,
         },
       },

@@ -1,4 +1,4 @@
-/** Seeded runs with two control planes on a real PostgreSQL, checked like the thousand on SQLite. More: `npm run sim -- --postgres`. */
+/** Seeded runs with two control planes on a real PostgreSQL, checked like those on SQLite. More: `npm run sim -- --postgres`. */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe, expect, it } from 'vitest';
 import { onPostgres } from './on-postgres.ts';
