@@ -93,8 +93,8 @@ export default defineConfig({
           include: REAL,
           exclude: [...BROWSER, ...INSTALLED],
           sequence: { groupOrder: 2 },
-          // Each file spends half of its time on waits for engines, registries and proxies, so four files fill two cores.
-          maxWorkers: 4,
+          // Each file spends half of its time on waits for engines, registries and proxies, so three files fill two cores.
+          maxWorkers: 3,
           testTimeout: 120_000,
         },
       },

@@ -1,4 +1,4 @@
-/** The second half of 600 seeded runs; see sim-1.test.ts. */
+/** The second half of 400 seeded runs; see sim-1.test.ts. */
 import { runSeeds } from './seeds.ts';
 
-runSeeds(301, 600);
+runSeeds(201, 400);
