@@ -184,7 +184,7 @@ export const SECRET_ROWS: readonly Row[] = [
         await node.start();
         await stage.ends(asked, 'running');
         expect((await stage.get()).body).toContain(shown({ token }));
-        await stage.says(asked, /GONE is no secret of the project any more/);
+        await stage.says(asked, /the project no longer has the secret GONE/);
       });
       await controlPlane.stop();
       await controlPlane.start();
