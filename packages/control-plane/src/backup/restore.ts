@@ -2,7 +2,7 @@
  * Restores a backup into an empty place: nothing of Berth is there before, and after a failure nothing is there either. With PostgreSQL,
  * pg_restore runs in one transaction.
  */
-import { mkdir, open, rename, stat, writeFile } from 'node:fs/promises';
+import { mkdir, rename, stat, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
 import { type BackupConfig, dataFolder } from '../config.ts';
@@ -15,6 +15,7 @@ import { BackupError } from './errors.ts';
 import type { Keys, Manifest } from './manifest.ts';
 import { restoreDump } from './postgres-tools.ts';
 import { inScratch } from './scratch.ts';
+import { synced } from './targets.ts';
 import { findKeys, openRestored, read, type Source } from './use.ts';
 import { compare } from './verify.ts';
 
@@ -66,15 +67,6 @@ export async function restoreBackup(
     await prepare(databaseUrl);
     return { manifest, written: await writeFiles(config, manifest, keys, folder, asNew) };
   });
-}
-
-async function synced(path: string): Promise<void> {
-  const file = await open(path, 'r');
-  try {
-    await file.sync();
-  } finally {
-    await file.close();
-  }
 }
 
 /** Writes the settings of the backup, for people, and its keys where this machine has none. */

@@ -94,7 +94,8 @@ function folderTarget(folder: string): Target {
   };
 }
 
-async function synced(path: string): Promise<void> {
+/** Flushes a file or a folder to the disk. */
+export async function synced(path: string): Promise<void> {
   const file = await open(path, 'r');
   try {
     await file.sync();
