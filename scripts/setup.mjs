@@ -7,12 +7,15 @@ import { bundleIsCurrent, provideBundle } from './lib/bundle.mjs';
 import {
   canUnpackDebs,
   installedBuildx,
+  installedPebble,
   installedPromtool,
   installedRegistry,
   missingBuildx,
+  missingPebble,
   missingPromtool,
   missingRegistry,
   provideBuildx,
+  providePebble,
   providePromtool,
   provideRegistry,
 } from './lib/debs.mjs';
@@ -36,6 +39,7 @@ import { explainMissing, installSystemParts, isHarmless, mayInstall, missingSyst
  * @property {string | undefined} buildx version
  * @property {boolean} registry
  * @property {boolean} promtool
+ * @property {boolean} pebble
  * @property {boolean} git
  * @property {boolean} rsync
  * @property {boolean} outward whether builds in a private engine reach the internet
@@ -72,6 +76,7 @@ async function inspect(options) {
     system: missingSystemParts(answers, options.tests === true),
     registry: installedRegistry(),
     promtool: installedPromtool(),
+    pebble: installedPebble(),
     packed: packedIsCurrent(),
   };
 }
@@ -88,6 +93,7 @@ function plan(seen, options) {
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
     if (!seen.registry && canUnpackDebs()) steps.push('registry');
     if (options.tests === true && !seen.promtool && canUnpackDebs()) steps.push('promtool');
+    if (options.tests === true && !seen.pebble && canUnpackDebs()) steps.push('pebble');
   }
   return steps;
 }
@@ -109,6 +115,7 @@ async function provide(options) {
     buildx: provideBuildx,
     registry: provideRegistry,
     promtool: providePromtool,
+    pebble: providePebble,
     packed: providePacked,
   };
   for (const name of plan(seen, options)) {
@@ -127,6 +134,7 @@ async function describe(seen, failed, options) {
   if (seen.buildx === undefined) add(missingBuildx());
   if (!seen.registry) add(missingRegistry());
   if (options.tests === true && !seen.promtool) add(missingPromtool());
+  if (options.tests === true && !seen.pebble) add(missingPebble());
   if (options.tests === true) for (const entry of missingPacked()) add(entry);
   if (whyNot !== undefined) {
     add({
@@ -145,6 +153,7 @@ async function describe(seen, failed, options) {
     buildx: seen.buildx,
     registry: seen.registry,
     promtool: seen.promtool,
+    pebble: seen.pebble,
     git: findProgram('git') !== undefined,
     rsync: findProgram('rsync') !== undefined,
     outward: seen.answers || findProgram('slirp4netns') !== undefined,

@@ -104,13 +104,42 @@ export function missingPromtool() {
   };
 }
 
+const pebblePrograms = ['pebble', 'pebble-challtestsrv'];
+
+export function installedPebble() {
+  return pebblePrograms.every((name) => existsSync(join(toolsDir, name)) || findProgram(name) !== undefined);
+}
+
+/** Fetches Pebble and its DNS server, which are one package. */
+export async function providePebble() {
+  return step('fetching pebble into .tools (the certificate authority of the tests)', async () => {
+    for (const suite of [undefined, 'trixie', 'bookworm']) {
+      const targets = Object.fromEntries(pebblePrograms.map((name) => [name, join(toolsDir, name)]));
+      const failure = await programsFromDeb('pebble', targets, suite);
+      if (failure === undefined) return undefined;
+      printLine(`  ${suite ?? "the machine's own sources"}: ${failure}`);
+    }
+    return missingPebble();
+  });
+}
+
+export function missingPebble() {
+  return {
+    part: 'Pebble',
+    why: 'is the certificate authority of the https tests; without it they are skipped',
+    how: 'put pebble 2.4 or newer and pebble-challtestsrv on PATH (Debian: the package pebble)',
+  };
+}
+
 /** Whether packages can be fetched and unpacked here (root is not needed). */
 export function canUnpackDebs() {
   return process.platform === 'linux' && isDebian();
 }
 
-/** Returns why it failed, or undefined. `suite` undefined: uses the machine's own sources. */
-async function programFromDeb(packageName, programName, target, suite) {
+const programFromDeb = (packageName, programName, target, suite) => programsFromDeb(packageName, { [programName]: target }, suite);
+
+/** `targets`: path by program. Returns why it failed, or undefined. `suite` undefined: uses the machine's own sources. */
+async function programsFromDeb(packageName, targets, suite) {
   if (suite !== undefined && !existsSync(keyring)) return `no ${keyring} to verify the signature`;
   const mirror = suite === undefined ? undefined : debianMirror();
   if (suite !== undefined && mirror === undefined) return "this machine's package sources name no Debian mirror";
@@ -163,15 +192,18 @@ async function programFromDeb(packageName, programName, target, suite) {
     if (!fetched.ok || deb === undefined) return `cannot fetch package ${packageName}:\n${lastLines(fetched.output, 3)}`;
     const unpacked = await run(['dpkg', '-x', join(work, deb), join(work, 'unpacked')]);
     if (!unpacked.ok) return `cannot unpack ${deb}: ${unpacked.output.trim()}`;
-    const program = readdirSync(join(work, 'unpacked'), { recursive: true, withFileTypes: true }).find(
-      (entry) => entry.isFile() && entry.name === programName && /(bin|cli-plugins)$/.test(entry.parentPath ?? entry.path),
-    );
-    if (program === undefined) return `${deb} does not contain ${programName}`;
-    mkdirSync(dirname(target), { recursive: true });
-    // Renaming replaces the file safely: a running program cannot be overwritten.
-    copyFileSync(join(program.parentPath ?? program.path, program.name), `${target}.new`);
-    chmodSync(`${target}.new`, 0o755);
-    renameSync(`${target}.new`, target);
+    const files = readdirSync(join(work, 'unpacked'), { recursive: true, withFileTypes: true });
+    for (const [name, target] of Object.entries(targets)) {
+      const program = files.find(
+        (entry) => entry.isFile() && entry.name === name && /(bin|cli-plugins)$/.test(entry.parentPath ?? entry.path),
+      );
+      if (program === undefined) return `${deb} does not contain ${name}`;
+      mkdirSync(dirname(target), { recursive: true });
+      // Renaming replaces the file safely: a running program cannot be overwritten.
+      copyFileSync(join(program.parentPath ?? program.path, program.name), `${target}.new`);
+      chmodSync(`${target}.new`, 0o755);
+      renameSync(`${target}.new`, target);
+    }
     return undefined;
   } finally {
     rmSync(work, { recursive: true, force: true });
