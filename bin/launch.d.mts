@@ -1,1 +1,1 @@
-export const ON_THE_MACHINE: readonly string[];
+export const ON_THE_MACHINE: Readonly<Record<string, string>>;

@@ -11,8 +11,15 @@ const PROCESSES = {
   relay: 'serves the last configuration to the reverse proxy while the control plane is down',
 };
 
-/** Commands for the operator on the control plane's machine, with arguments. `main` of each takes the arguments, returns the exit code. */
-export const ON_THE_MACHINE = ['admin', 'backup', 'restore', 'export', 'import'];
+/** Commands for the operator on a machine of Berth, and their packages. `main` of each takes the arguments, returns the exit code. */
+export const ON_THE_MACHINE = {
+  admin: 'control-plane',
+  backup: 'control-plane',
+  restore: 'control-plane',
+  export: 'control-plane',
+  import: 'control-plane',
+  install: 'operator',
+};
 
 /**
  * @typedef {object} Place where the programs are
@@ -38,7 +45,7 @@ export function answersWithoutProgram(args, place) {
 export async function launch(args, place) {
   const [name, ...rest] = args;
   if (startsProcess(args, place)) return start(name, place.processEntry(name));
-  if (ON_THE_MACHINE.includes(name)) {
+  if (Object.hasOwn(ON_THE_MACHINE, name ?? '')) {
     const { main } = await load(place.commandEntry(name));
     process.exitCode = await main(rest);
     return;

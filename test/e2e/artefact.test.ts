@@ -152,7 +152,7 @@ describe('outside the repository, without another Node', () => {
     expect(await berth('gateway', 'x')).toMatchObject({ code: 2, stderr: expect.stringContaining('takes no arguments') as string });
     expect(await berth('gateway')).toMatchObject({ code: 2, stderr: expect.stringContaining('SESSION_SECRET: must be set') as string });
     expect((await berth('admin', 'recover', 'no-address')).code).toBe(2);
-    for (const name of ON_THE_MACHINE) expect([name, (await berth(name, '--help')).code]).toEqual([name, 0]);
+    for (const name of Object.keys(ON_THE_MACHINE)) expect([name, (await berth(name, '--help')).code]).toEqual([name, 0]);
   });
 
   test('control plane, gateway, relay and agent run and find each other', async () => {

@@ -13,16 +13,12 @@ const PROGRAMS = {
   gateway: 'packages/gateway/src/main.ts',
   agent: 'packages/agent/src/main.ts',
   relay: 'packages/relay/src/main.ts',
-  ...Object.fromEntries(ON_THE_MACHINE.map((name) => [name, `packages/control-plane/src/${name}.ts`])),
-  backup: 'packages/control-plane/src/backup.ts',
-  restore: 'packages/control-plane/src/restore.ts',
-  export: 'packages/control-plane/src/export.ts',
-  import: 'packages/control-plane/src/import.ts',
+  ...Object.fromEntries(Object.entries(ON_THE_MACHINE).map(([name, folder]) => [name, `packages/${folder}/src/${name}.ts`])),
 };
 
 /** How the sources name the module of a thread or a child process. */
 const OTHER_MODULE = /new URL\('(\.[^']*)\.ts', import\.meta\.url\)/g;
-const BUNDLED = 'packages/{agent,cli,control-plane,gateway,kit,relay,wire}/src/**/*.ts';
+const BUNDLED = 'packages/{agent,cli,control-plane,gateway,kit,operator,relay,wire}/src/**/*.ts';
 const read = (file: string): string => readFileSync(join(root, file), 'utf8');
 
 /** Threads and child processes are programs too. The bundle is flat, so the name alone leads there. */

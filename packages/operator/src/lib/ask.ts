@@ -1,0 +1,29 @@
+/** Questions to the operator in a terminal. */
+import { confirm, isCancel, text } from '@clack/prompts';
+import { Problem } from './command.ts';
+
+export const canAsk = (): boolean => process.stdin.isTTY && process.stderr.isTTY;
+
+/** `problem` returns what is wrong with an answer, or undefined. */
+export async function askText(
+  message: string,
+  options: { initial?: string | undefined; problem?: (answer: string) => string | undefined } = {},
+): Promise<string> {
+  const { initial, problem } = options;
+  const given = await text({
+    message,
+    output: process.stderr,
+    ...(initial === undefined ? {} : { initialValue: initial }),
+    ...(problem === undefined ? {} : { validate: (answer) => problem(answer ?? '') }),
+  });
+  if (isCancel(given)) throw cancelled();
+  return given;
+}
+
+export async function askYes(message: string): Promise<boolean> {
+  const given = await confirm({ message, initialValue: true, output: process.stderr });
+  if (isCancel(given)) throw cancelled();
+  return given;
+}
+
+const cancelled = (): Problem => new Problem('interrupted: nothing was changed');

@@ -1,0 +1,34 @@
+/** Output, errors and exit codes of the commands of this package. */
+
+export const print = (line: string): void => void process.stdout.write(`${line}\n`);
+export const complain = (line: string): void => void process.stderr.write(`${line}\n`);
+
+/** Wrong arguments: exit code 2, and the usage is printed. */
+export class WrongUsage extends Error {
+  override name = 'WrongUsage';
+}
+
+/** Something that the operator must change first; the message says what. Exit code 1. */
+export class Problem extends Error {
+  override name = 'Problem';
+}
+
+export const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+/** Runs one command and prints its error. Returns the exit code: that of `body`, 1 (failed) or 2 (wrong usage). */
+export async function runCommand(name: string, usage: string, args: readonly string[], body: () => Promise<number>): Promise<number> {
+  if (args.includes('--help') || args.includes('-h')) {
+    print(usage);
+    return 0;
+  }
+  try {
+    return await body();
+  } catch (error) {
+    const wrong =
+      error instanceof WrongUsage || (error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'));
+    const unexpected = !wrong && !(error instanceof Problem);
+    complain(`berth ${name}: ${unexpected && error instanceof Error ? (error.stack ?? error.message) : wordsOf(error)}`);
+    if (wrong) complain(`\n${usage}`);
+    return wrong ? 2 : 1;
+  }
+}

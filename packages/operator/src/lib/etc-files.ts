@@ -1,0 +1,138 @@
+/**
+ * Settings of this machine: environment files (read by systemd and compose) and secrets, one file each. Every write is whole or not at
+ * all: under another name first, flushed, then renamed.
+ */
+import { randomBytes } from 'node:crypto';
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  fsyncSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { Problem, wordsOf } from './command.ts';
+
+/** The folder of all settings. */
+export const ETC = '/etc/berth';
+
+export type Owner = { uid: number; gid: number };
+export type Access = Owner & { mode: number };
+
+/** Returns the text, or undefined where there is no file. */
+export function readText(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw new Problem(`${path} cannot be read: ${wordsOf(error)}`, { cause: error });
+  }
+}
+
+/** Names end so while they are written. A killed run may leave one behind: `removeDrafts`. */
+const DRAFT = /^\.(.+)\.[0-9a-f]{12}\.tmp$/;
+
+export function writeText(path: string, text: string, { mode, uid, gid }: Access): void {
+  const draft = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`);
+  try {
+    const file = openSync(draft, 'wx', 0o600);
+    try {
+      writeSync(file, text);
+      chownSync(draft, uid, gid);
+      // After chown, which may clear bits.
+      chmodSync(draft, mode);
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+    renameSync(draft, path);
+    flushFolder(dirname(path));
+  } catch (error) {
+    rmSync(draft, { force: true });
+    throw new Problem(`${path} cannot be written: ${wordsOf(error)}`, { cause: error });
+  }
+}
+
+function flushFolder(path: string): void {
+  const folder = openSync(path, 'r');
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
+}
+
+/** Makes a folder (its parent must exist), or gives it this mode and owner. */
+export function makeFolder(path: string, { mode, uid, gid }: Access): void {
+  try {
+    mkdirSync(path, { mode: 0o700 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST')
+      throw new Problem(`${path} cannot be made: ${wordsOf(error)}`, { cause: error });
+  }
+  chownSync(path, uid, gid);
+  chmodSync(path, mode);
+}
+
+/** Whether a file or folder has this mode and owner. */
+export function hasAccess(path: string, { mode, uid, gid }: Access): boolean {
+  const found = lstatSync(path);
+  return (found.mode & 0o7777) === mode && found.uid === uid && found.gid === gid;
+}
+
+/** Removes what a killed run left in a folder, and returns the paths. */
+export function removeDrafts(folder: string): string[] {
+  const left = readdirSync(folder)
+    .filter((name) => DRAFT.test(name))
+    .map((name) => join(folder, name));
+  for (const path of left) rmSync(path);
+  return left;
+}
+
+const LINE = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/;
+
+/** The variables of an environment file. Of two lines with one name, the last one counts, as for systemd. */
+export function parseEnv(text: string): Map<string, string> {
+  const found = new Map<string, string>();
+  for (const line of text.split('\n')) {
+    const [, name, value] = LINE.exec(line.trim()) ?? [];
+    if (name !== undefined) found.set(name, unquoted(value ?? ''));
+  }
+  return found;
+}
+
+function unquoted(value: string): string {
+  const quote = value[0];
+  if ((quote !== '"' && quote !== "'") || value.length < 2 || !value.endsWith(quote)) return value;
+  const inner = value.slice(1, -1);
+  return quote === "'" ? inner : inner.replaceAll(/\\(["\\$`])/g, '$1');
+}
+
+const PLAIN = /^[A-Za-z0-9_@%+=:,./[\]*-]*$/;
+
+function envLine(name: string, value: string): string {
+  if (/[\n\r\0]/.test(value)) throw new Problem(`the value of ${name} has a line break, which an environment file cannot hold`);
+  return `${name}=${PLAIN.test(value) ? value : `"${value.replaceAll(/["\\$`]/g, String.raw`\$&`)}"`}`;
+}
+
+/** Sets variables in the text of an environment file. Comments, other variables and the order stay. `undefined` removes a variable. */
+export function withVariables(text: string, variables: Readonly<Record<string, string | undefined>>): string {
+  const rest = new Map(Object.entries(variables));
+  const lines = text === '' ? [] : text.replace(/\n$/, '').split('\n');
+  const kept = lines.flatMap((line) => {
+    const name = LINE.exec(line.trim())?.[1];
+    if (name === undefined || !Object.hasOwn(variables, name)) return [line];
+    const value = variables[name];
+    rest.delete(name);
+    return value === undefined ? [] : [envLine(name, value)];
+  });
+  const added = [...rest].flatMap(([name, value]) => (value === undefined ? [] : [envLine(name, value)]));
+  return [...kept, ...added].map((line) => `${line}\n`).join('');
+}
