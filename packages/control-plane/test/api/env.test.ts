@@ -1,6 +1,6 @@
 /** Environment variables by key: PATCH merges (RFC 7396), PUT and DELETE change one variable, and no change is lost. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Api, createApi, projectsNamed, rulesOf } from './harness.ts';
+import { type Api, createApi, projectsNamed, rulesOf, onceOnly } from './harness.ts';
 
 let api: Api;
 beforeAll(async () => {
@@ -53,7 +53,7 @@ describe('one variable', () => {
     const again = await api.call('deleteEnv', { params: { id, name: 'A' } });
     expect([again.status, again.json['code'], again.json['detail']]).toEqual([404, 'not_found', expect.stringContaining('A')]);
   });
-  test.each([
+  onceOnly.each([
     ['A-B', { value: '' }, 'name:env_name'],
     ['1A', { value: '' }, 'name:env_name'],
     ['A'.repeat(201), { value: '' }, 'name:max_length'],

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { BUILD_SETTINGS, GIT_ACCESS, type GitAccess } from '@berth/wire/git';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Api, createApi, type Reply, tick } from './harness.ts';
+import { type Api, createApi, type Reply, tick, onceOnly } from './harness.ts';
 
 const SSH = 'git@git.example.org:team/shop.git';
 const HTTPS = 'https://git.example.org/team/shop.git';
@@ -128,7 +128,7 @@ describe('a git token', () => {
       expect(shown).not.toContain(TOKEN);
   });
 
-  it.each([['http', 'http://git.example.org/team/shop.git', { field: 'token', rule: 'https' }]])(
+  onceOnly.each([['http', 'http://git.example.org/team/shop.git', { field: 'token', rule: 'https' }]])(
     'is refused for an %s address',
     async (_, url, problem) => {
       const answer = await set(await project(url));
@@ -137,14 +137,14 @@ describe('a git token', () => {
     },
   );
 
-  it.each(['http://api.example.org', 'ftp://x', 'https://u:p@api.example.org', 'https://api.example.org/?x=1', 'nonsense'])(
+  onceOnly.each(['http://api.example.org', 'ftp://x', 'https://u:p@api.example.org', 'https://api.example.org/?x=1', 'nonsense'])(
     'is refused with the api_url %s',
     async (api_url) => {
       expect((await set(await project(HTTPS), { token: TOKEN, api_url })).json['errors']).toMatchObject([{ field: 'api_url' }]);
     },
   );
 
-  it.each([{ token: '' }, { token: 'a b' }, { token: 'a\nb' }, { token: TOKEN, username: 'a:b' }, { token: TOKEN, more: 1 }])(
+  onceOnly.each([{ token: '' }, { token: 'a b' }, { token: 'a\nb' }, { token: TOKEN, username: 'a:b' }, { token: TOKEN, more: 1 }])(
     'is refused as %j',
     async (body) => {
       const answer = await set(await project(HTTPS), body);
@@ -245,10 +245,10 @@ describe('a git host', () => {
     expect((await api.call('getGitHost', { params: { host: 'git.example.org:2222' } })).status).toBe(200);
   });
 
-  it.each(['-oProxyCommand=x', 'a b', 'a:0', 'a:99999', 'a/b', 'user@host', '[::1'])('is refused as %s', async (host) => {
+  onceOnly.each(['-oProxyCommand=x', 'a b', 'a:0', 'a:99999', 'a/b', 'user@host', '[::1'])('is refused as %s', async (host) => {
     expect((await trust(host, FP('a'))).json['errors']).toMatchObject([{ field: 'host' }]);
   });
-  it.each(['SHA256:short', `MD5:${'a'.repeat(43)}`, FP('!')])('is refused with the fingerprint %s', async (fingerprint) => {
+  onceOnly.each(['SHA256:short', `MD5:${'a'.repeat(43)}`, FP('!')])('is refused with the fingerprint %s', async (fingerprint) => {
     expect((await trust('h', fingerprint)).status).toBe(422);
   });
 
@@ -321,7 +321,7 @@ describe('build settings', () => {
     expect(seen).not.toHaveProperty('build_args');
   });
 
-  it.each([
+  onceOnly.each([
     [{ build_context: '../x' }, 'build_context', 'no_parent'],
     [{ build_context: '/x' }, 'build_context', 'relative'],
     [{ build_context: '-x' }, 'build_context', 'no_leading_dash'],

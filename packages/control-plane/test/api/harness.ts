@@ -11,7 +11,7 @@ import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
-import { expect } from 'vitest';
+import { expect, test } from 'vitest';
 import { type App, createApp, type Overrides } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -74,6 +74,13 @@ export type Api = App & {
 let databases: EmptiedDatabases | null = null;
 /** on-postgres.real.test.ts runs the same tests on another engine. */
 export const useDatabases = (others: EmptiedDatabases): void => void (databases = others);
+
+/** `test` for rules that need no database, such as a wrong body: on-postgres.real.test.ts leaves these tests out. */
+export const onceOnly = {
+  get each(): typeof test.each {
+    return databases === null ? test.each.bind(test) : () => () => undefined;
+  },
+};
 
 export async function createApi(
   given: {

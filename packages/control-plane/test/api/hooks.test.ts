@@ -5,7 +5,7 @@ import { FORGES } from '@berth/wire/hook';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createDeliveryBodies } from '../../src/api/hooks/body.ts';
 import { checkSignature } from '../../src/api/hooks/signatures.ts';
-import { type Api, checkProblem, createApi, createProject, register, type Reply, sha, tick } from './harness.ts';
+import { type Api, checkProblem, createApi, createProject, register, type Reply, sha, tick, onceOnly } from './harness.ts';
 
 let api: Api;
 let project: string;
@@ -152,7 +152,7 @@ describe('a delivery is accepted from', () => {
 });
 
 describe('a delivery is skipped', () => {
-  it.each([
+  onceOnly.each([
     ['for another branch', 'push', { ...PUSH, ref: 'refs/heads/topic' }, /to topic/],
     ['for a tag', 'push', { ...PUSH, ref: 'refs/tags/v1' }, /tag/],
     ['for a deleted branch', 'push', { ...PUSH, after: '0'.repeat(40) }, /deleted/],
@@ -212,7 +212,7 @@ describe('a delivery is refused', () => {
     // The other two carried no proof or no readable content type: they are not stored.
     expect(await refusals(7)).toMatchObject(Array.from({ length: 7 }, () => ({ event: expect.any(String), deployment_id: null })));
   });
-  it.each(FORGES)('by %s without its header', async (forge) => {
+  onceOnly.each(FORGES)('by %s without its header', async (forge) => {
     await createHook(forge);
     const proof = forge === 'gitlab' ? { 'x-hub-signature': 'sha256=0' } : { 'x-gitlab-token': 'x' };
     expect((await send(proof)).status).toBe(404);
@@ -274,7 +274,7 @@ describe('a large delivery', () => {
     expect(reply.status, reply.text).toBe(202);
     expect(await deliveries()).toMatchObject([{ event: 'push', branch: null, verdict: null }]);
   });
-  it.each([['an unknown project'], ['a known project']])('of 26 MiB for %s gets 413', async (which) => {
+  onceOnly.each([['an unknown project'], ['a known project']])('of 26 MiB for %s gets 413', async (which) => {
     const secret = await createHook('github');
     const body = Buffer.alloc(26 * MIB, ' ');
     const id = which === 'a known project' ? project : 'nowhere';

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createKeyRing } from '../../src/secrets/key-ring.ts';
 import { createVault } from '../../src/secrets/vault.ts';
 import type { ProjectVault } from '../../src/domain/vault.ts';
-import { type Api, createApi, projectsNamed, type Input, type Reply, rulesOf } from './harness.ts';
+import { type Api, createApi, projectsNamed, type Input, type Reply, rulesOf, onceOnly } from './harness.ts';
 
 const CANARY = 'canary-3b91e7d0c5';
 let api: Api;
@@ -78,7 +78,7 @@ describe('a secret', () => {
     expect((await vaultOf(id)).open('secret:A', sealed?.sealed ?? '').toString()).toBe(value);
   });
 
-  test.each([
+  onceOnly.each([
     ['A', { value: '' }, 'value:min_length'],
     ['A', { value: 'x'.repeat(65_537) }, 'value:max_length'],
     ['A', { value: 'é'.repeat(32_769) }, 'value:max_bytes'],

@@ -1,4 +1,4 @@
-/** Half of the 400 seeds of `npm test` in each file, so that two threads share them. */
+/** Half of the 200 seeds of `npm test` in each file, so that two threads share them. */
 import { describe, expect, it } from 'vitest';
 import { report } from './report.ts';
 import { run } from './run.ts';
