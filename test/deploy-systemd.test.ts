@@ -22,6 +22,10 @@ function service(unit: string): Map<string, string[]> {
   return found;
 }
 const AGENT = 'deploy/systemd/berth-agent.service';
+/** Go programs: they need no memory that is writable and executable. */
+const PROXY = 'deploy/systemd/berth-proxy.service';
+const REGISTRY = 'deploy/systemd/berth-registry.service';
+const GO = [PROXY, REGISTRY];
 
 const EVERYWHERE = {
   NoNewPrivileges: ['true'],
@@ -49,6 +53,8 @@ test('each process has a unit', () => {
     'berth-agent',
     'berth-control-plane',
     'berth-gateway',
+    'berth-proxy',
+    'berth-registry',
     'berth-relay',
   ]);
 });
@@ -59,14 +65,14 @@ describe.each(UNITS)('%s', (unit) => {
     expect(Object.fromEntries(directives)).toMatchObject(EVERYWHERE);
     expect(directives.get('SystemCallFilter')?.[0]).toBe('@system-service');
   });
-  test('allows the memory that Node.js compiles into, and a comment says why', () => {
+  test.skipIf(GO.includes(unit))('allows the memory that Node.js compiles into, and a comment says why', () => {
     expect(directives.has('MemoryDenyWriteExecute')).toBe(false);
     expect(read(unit)).toMatch(/^# .*MemoryDenyWriteExecute=.*Node\.js/m);
   });
   test.skipIf(unit === AGENT)('has no capability of root and hides its files from other users', () => {
     expect(directives.has('User') || directives.get('DynamicUser')?.[0] === 'yes').toBe(true);
     expect(Object.fromEntries(directives)).toMatchObject({
-      CapabilityBoundingSet: [''],
+      CapabilityBoundingSet: [unit === PROXY ? 'CAP_NET_BIND_SERVICE' : ''],
       ProtectHome: ['true'],
       SystemCallFilter: ['@system-service', '~@privileged'],
       UMask: ['0077'],
@@ -79,6 +85,36 @@ describe.each(UNITS)('%s', (unit) => {
     const level = Number(/exposure level for \S+: ([\d.]+)/.exec(analyze.stdout)?.[1]);
     expect(level).toBeLessThanOrEqual(unit === AGENT ? 3 : 2);
   });
+});
+
+describe.each(GO)('%s', (unit) => {
+  const directives = service(unit);
+  const name = path.basename(unit, '.service');
+  test('has a user of its own, who may enter /etc/berth and write one folder, which nobody else can read', () => {
+    expect(Object.fromEntries(directives)).toMatchObject({
+      User: [name],
+      SupplementaryGroups: ['berth'],
+      MemoryDenyWriteExecute: ['true'],
+      ProtectProc: ['invisible'],
+      StateDirectory: [name],
+      StateDirectoryMode: ['0700'],
+    });
+    expect(directives.has('ReadWritePaths')).toBe(false);
+  });
+  test('the package creates and deletes its user, and does not restart it at an upgrade of Berth', () => {
+    const script = (file: string): string => readFileSync(path.join(ROOT, 'deploy/debian', file), 'utf8');
+    expect(script('postinst')).toMatch(new RegExp(`for user in .*\\b${name}\\b.*adduser`));
+    expect(script('postrm')).toMatch(new RegExp(`for user in .*\\b${name}\\b`));
+    for (const file of ['postinst', 'postrm', 'prerm']) expect(script(file), file).toContain(`${name}.service`);
+    expect(/^units=.*$/m.exec(script('postinst'))?.[0]).not.toContain(name);
+  });
+});
+
+test('the configuration of the registry names the folders of its unit', () => {
+  const text = readFileSync(path.join(ROOT, 'deploy/registry/registry.yml'), 'utf8');
+  expect(text).toContain('rootdirectory: /var/lib/berth-registry\n');
+  expect(text).toContain('path: /etc/berth/secrets/registry/htpasswd\n');
+  expect(text).toMatch(/delete:\n\s+enabled: true/);
 });
 
 describe('the agent', () => {

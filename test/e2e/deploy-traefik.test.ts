@@ -27,6 +27,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
   const servers: Server[] = [];
   const toGateway: Seen[] = [];
   const toControlPlane: Seen[] = [];
+  const toRegistry: Seen[] = [];
   /** The stand-in gateway's answer to /verify and /verify/admin. */
   let verdict: { status: number; headers: Record<string, string> } = { status: 401, headers: {} };
 
@@ -41,11 +42,11 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   };
 
-  const ask = (host: string, path: string, headers: Record<string, string> = {}, secure = true): Promise<Answer> =>
+  const ask = (host: string, path: string, headers: Record<string, string> = {}, secure = true, port?: number): Promise<Answer> =>
     new Promise((resolve, reject) => {
       const options = { host: '127.0.0.1', path, headers: { host, ...headers }, agent: false as const, timeout: 5_000 };
       const request = secure
-        ? httpsRequest({ ...options, port: ports.websecure, servername: host, rejectUnauthorized: false })
+        ? httpsRequest({ ...options, port: port ?? ports.websecure, servername: host, rejectUnauthorized: false })
         : httpRequest({ ...options, port: ports.web });
       request.on('response', (response) => {
         let body = '';
@@ -70,6 +71,10 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
       toControlPlane.push({ url: req.url ?? '', headers: req.headers });
       return { status: 200, body: 'control plane' };
     });
+    const registry = await listen((req) => {
+      toRegistry.push({ url: req.url ?? '', headers: req.headers });
+      return { status: 200, body: 'registry' };
+    });
     const [web, websecure] = (await freePorts(2)) as [number, number];
     ports = { web, websecure };
     const files = join(dir, 'dynamic');
@@ -80,9 +85,10 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     const replaced = [
       ['":80"', `"127.0.0.1:${web}"`],
       ['":443"', `"127.0.0.1:${websecure}"`],
-      ['/var/lib/traefik/acme.json', `${join(dir, 'acme.json')}\n      caServer: https://127.0.0.1:9/directory`],
+      ['/var/lib/berth-proxy/acme.json', join(dir, 'acme.json')],
+      ['https://acme-v02.api.letsencrypt.org/directory', 'https://127.0.0.1:9/directory'],
       ['http://10.0.0.1:8080', controlPlane],
-      ['/etc/traefik/dynamic', files],
+      ['/etc/berth/traefik/dynamic', files],
     ].reduce((before, [from = '', to = '']) => {
       expect(before).toContain(from);
       return before.replace(from, to);
@@ -91,9 +97,9 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     running = await startProcess([traefik ?? '', `--configFile=${join(dir, 'traefik.yml')}`], {
       name: 'traefik',
       logFile: join(dir, 'traefik.log'),
-      env: { BASE_DOMAIN: 'berth.test', AUTH_SERVICE_URL: gateway, CONTROL_PLANE_URL: controlPlane },
+      env: { BASE_DOMAIN: 'berth.test', AUTH_SERVICE_URL: gateway, CONTROL_PLANE_URL: controlPlane, REGISTRY_URL: registry },
     });
-    // A second Traefik, which reads a request for at most 1 s.
+    // A second Traefik, which reads a request for at most 1 s and has no registry.
     const [web2, websecure2] = (await freePorts(2)) as [number, number];
     shortPort = websecure2;
     const short = replaced
@@ -231,6 +237,16 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
       ['web', '2h0m0s'],
       ['websecure', '2h0m0s'],
     ]);
+  });
+
+  it('the registry has its own host where REGISTRY_URL is set, and no other', async () => {
+    expect((await ask('registry.berth.test', '/v2/', { authorization: 'Basic dTpw', 'X-Forwarded-User': 'mallory' })).body).toBe(
+      'registry',
+    );
+    expect(toRegistry.at(-1)).toMatchObject({ url: '/v2/', headers: { authorization: 'Basic dTpw', 'x-forwarded-proto': 'https' } });
+    expect(toRegistry.at(-1)?.headers).not.toHaveProperty('x-forwarded-user');
+    expect((await ask('registry.berth.test', '/v2/', {}, true, shortPort)).status).toBe(404);
+    expect(running.tail() + impatient.tail()).not.toMatch(/ERR.*(registry|yml)/);
   });
 
   it('plain http is redirected', async () => {

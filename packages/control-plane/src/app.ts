@@ -304,13 +304,16 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores, 
     registry: { addr: config.REGISTRY_ADDR ?? '', user: config.REGISTRY_USER, password: config.REGISTRY_PASSWORD },
     hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
-    reservedPrefixes: [...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
+    reservedPrefixes: [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
     notes: notesOf(config),
     passwordCost: overrides.passwordCost ?? PASSWORD_COST,
     version: manifest.version,
     processMetrics: overrides.processMetrics ?? false,
   };
 }
+
+/** Label of the proxy's dashboard (deploy/traefik/dynamic/dashboard.yml). */
+const PROXY_DASHBOARD = 'traefik';
 
 /** Labels under BASE_DOMAIN that Berth's own addresses use. A project with such a label would replace them in the proxy. */
 function ownPrefixes(config: Config): string[] {

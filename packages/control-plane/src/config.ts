@@ -204,7 +204,7 @@ export const SETTINGS = {
     parse: list,
   },
   RESERVED_PREFIXES: {
-    doc: 'Labels under BASE_DOMAIN that projects cannot use, comma-separated; labels of Berth’s own addresses are always reserved',
+    doc: 'Labels under BASE_DOMAIN that projects cannot use, comma-separated; `traefik` and labels of Berth’s own addresses are always reserved',
     shown: 'none',
     parse: list,
   },

@@ -5,10 +5,10 @@ import { parse } from 'yaml';
 import { repositoryRoot } from './config.ts';
 
 const DYNAMIC = join(repositoryRoot, 'deploy', 'traefik', 'dynamic');
-export const FILES = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml'] as const;
+export const FILES = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml', 'registry.yml'] as const;
 
 /** The variables of deploy/traefik/traefik.env. */
-export type FileProviderEnv = { BASE_DOMAIN: string; AUTH_SERVICE_URL: string; CONTROL_PLANE_URL: string };
+export type FileProviderEnv = { BASE_DOMAIN: string; AUTH_SERVICE_URL: string; CONTROL_PLANE_URL: string; REGISTRY_URL?: string };
 type Section = Record<string, Record<string, unknown>>;
 
 /** Copies the files unchanged, for the real Traefik, which is started with FileProviderEnv. */
@@ -20,7 +20,10 @@ export async function copyFiles(folder: string): Promise<void> {
 /** Returns one file as Traefik reads it after it inserted its environment. */
 export async function readFileProvider(file: (typeof FILES)[number], env: FileProviderEnv): Promise<{ http: Record<string, Section> }> {
   const template = await readFile(join(DYNAMIC, file), 'utf8');
-  const text = template.replaceAll(/\{\{ env "([A-Z_]+)" \}\}/g, (_, name: string) => env[name as keyof FileProviderEnv] ?? '');
+  const value = (name: string): string => env[name as keyof FileProviderEnv] ?? '';
+  const text = template
+    .replaceAll(/\{\{ if env "([A-Z_]+)" \}\}([\s\S]*?)\{\{ end \}\}/g, (_, name: string, part: string) => (value(name) === '' ? '' : part))
+    .replaceAll(/\{\{ env "([A-Z_]+)" \}\}/g, (_, name: string) => value(name));
   return parse(text) as { http: Record<string, Section> };
 }
 

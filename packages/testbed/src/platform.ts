@@ -159,7 +159,6 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         traefikPorts === undefined
           ? `http://127.0.0.1:${proxyPort}`
           : `http://127.0.0.1:${traefikPorts.web},https://127.0.0.1:${traefikPorts.websecure}`,
-      RESERVED_PREFIXES: 'traefik',
       ...withGateway,
       ...options.env,
     });

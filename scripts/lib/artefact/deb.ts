@@ -17,8 +17,8 @@ export const COMPRESSIONS = ['xz', 'gzip', 'none'] as const;
 type Compression = (typeof COMPRESSIONS)[number];
 
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
-/** These files are in other places of the package, or dpkg has its own. */
-const ELSEWHERE = ['docs', 'deploy', 'SHA256SUMS'];
+/** These files are in other places of the package, or dpkg has its own. `berth install` reads the rest of deploy/. */
+const ELSEWHERE = ['docs', 'deploy/debian', 'deploy/systemd', 'SHA256SUMS'];
 
 /** @returns the path of the package, beside the artefact */
 export async function buildDeb(artefact: string, compression: Compression = 'xz'): Promise<string> {
@@ -34,7 +34,7 @@ export async function buildDeb(artefact: string, compression: Compression = 'xz'
     mkdirSync(join(tree, 'usr/bin'));
     symlinkSync('../lib/berth/bin/berth', join(tree, 'usr/bin/berth'));
     for (const [name, text] of packagedUnits()) write(`usr/lib/systemd/system/${name}`, text);
-    for (const name of ['docs', 'deploy/traefik'])
+    for (const name of ['docs', 'deploy/traefik', 'deploy/registry'])
       cpSync(join(artefact, name), join(tree, 'usr/share/doc/berth', name), { recursive: true });
     write('usr/share/doc/berth/copyright', copyright());
     write('usr/share/doc/berth/changelog.gz', gzipSync(changelog(build), { level: 9 }));

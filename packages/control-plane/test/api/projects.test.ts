@@ -38,6 +38,8 @@ const refused: [string, unknown, string][] = [
   ['domain_prefix', 'a b', 'domain_prefix:dns_label'],
   ['domain_prefix', 'registry', 'domain_prefix:reserved'],
   ['domain_prefix', 'internal', 'domain_prefix:reserved'],
+  // Always: the proxy's dashboard has this host.
+  ['domain_prefix', 'traefik', 'domain_prefix:reserved'],
   ['git_url', undefined, 'git_url:required'],
   ['git_url', '', 'git_url:min_length'],
   ['git_url', 'x'.repeat(2001), 'git_url:max_length'],
