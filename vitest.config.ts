@@ -17,7 +17,7 @@ const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
   'packages/control-plane/test/sim/*.test.ts',
   'packages/control-plane/test/store/{recording,dataset-history,invariants,retention,checkpoints,datasets}.test.ts',
-  'packages/control-plane/test/backup/{archive,backup,schedule}.test.ts',
+  'packages/control-plane/test/backup/{archive,backup,schedule,snapshot}.test.ts',
   'packages/control-plane/test/flow/{retry,lifecycle.property}.test.ts',
   'packages/control-plane/test/loops/{task-watch,dataset-monitor,commit-statuses}.test.ts',
   'packages/control-plane/test/api/{agent-scale,story,idempotency,hooks,git-access,data-nodes,gateway,auth,sessions,system,tokens}.test.ts',

@@ -15,7 +15,7 @@ import { ensureFirstAdmin } from './api/auth/first-admin.ts';
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/auth/passwords.ts';
 import { buildServer } from './api/server.ts';
-import { type Config, dataFolder } from './config.ts';
+import { type Config, dataFolder, readBackupConfig } from './config.ts';
 import { runScheduled } from './backup/process.ts';
 import type { BackupSettings } from './domain/backups.ts';
 import { createCacheIndex } from './domain/cache-index.ts';
@@ -40,7 +40,7 @@ import { markerAnswers } from './routing/confirm.ts';
 import { createReach } from './routing/reach.ts';
 import { createSendToForge } from './forges/send-status.ts';
 import { openVault } from './secrets/open.ts';
-import { openStores } from './store/open.ts';
+import { type BeforeMigration, openStores } from './store/open.ts';
 
 export type Overrides = {
   log: Logger;
@@ -86,7 +86,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
   const { log, now = Date.now } = overrides;
   const closers = createClosers(log);
   const limits = { ...limitsOf(config), ...overrides.limits };
-  const stores = overrides.stores ?? (await openStores({ databaseUrl: config.DATABASE_URL, log, now }));
+  const stores = overrides.stores ?? (await openStores({ databaseUrl: config.DATABASE_URL, log, now, ...snapshotBefore(config, log) }));
   closers.add('database', () => stores.close());
   try {
     await stores.apiSessions.hashIds();
@@ -236,6 +236,18 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     await closers.close();
     throw error;
   }
+}
+
+/** Says what runs before a migration. A database in memory has none. */
+function snapshotBefore(config: Config, log: Logger): { before?: BeforeMigration } {
+  if (config.DATABASE_URL === 'sqlite::memory:') return {};
+  return {
+    async before() {
+      // Its libraries would slow down every other start.
+      const { takeSnapshot } = await import('./backup/snapshot.ts');
+      return takeSnapshot(readBackupConfig(config.backupEnv), config.UPGRADE_SNAPSHOT, log);
+    },
+  };
 }
 
 async function closeServer(server: Server): Promise<void> {

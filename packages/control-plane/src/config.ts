@@ -185,6 +185,11 @@ export const SETTINGS = {
     shown: 'none: backups are not encrypted',
     parse: ageRecipients,
   },
+  UPGRADE_SNAPSHOT: {
+    doc: 'Snapshot before a new version migrates the database: required (the start fails without it), try or off (docs/upgrade.md)',
+    default: 'required',
+    parse: oneOf('required', 'try', 'off'),
+  },
   PLACEMENT_WEIGHT_CACHED: { doc: 'Points that each cached dataset adds to the score of a node', default: '10', parse: weight },
   PLACEMENT_WEIGHT_MISSING: { doc: 'Points that each byte to copy subtracts from the score', default: '0.000001', parse: weight },
   PLACEMENT_WEIGHT_FREE: { doc: 'Points that each free byte adds to the score', default: '0.0000001', parse: weight },

@@ -4,8 +4,10 @@
  * than one seen before.
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { repositoryRoot } from '@berth/testbed/config';
+import { run } from '@berth/testbed/process';
 import { startProber } from '@berth/testbed/prober';
 import { startStatusReceiver } from '@berth/testbed/status-receiver';
 import { GiveUp, waitFor } from '@berth/testbed/wait';
@@ -14,6 +16,7 @@ import type { Dataset } from '@berth/wire/dataset';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { expect } from 'vitest';
+import { makeOlder } from '../../../packages/control-plane/test/store/older.ts';
 import { pageApp, versionOf } from '../../e2e/world.ts';
 import { filesWith } from '../lib/files-with.ts';
 import { PROJECT, type Stage } from './stage.ts';
@@ -271,6 +274,32 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       await running(stage, await berth.deploy(project));
       await remove(stage, project);
     }
+  },
+
+  /** A start that migrates the database dies; the next one completes, with one whole snapshot of the state before. */
+  async upgrade(stage, point) {
+    const { dir } = stage.world;
+    const controlPlane = stage.service('control-plane');
+    await controlPlane.stop();
+    await makeOlder(`sqlite:${join(dir, 'berth.db')}`);
+    const snapshots = async (): Promise<string[]> => (await readdir(join(dir, 'snapshots')).catch(() => [] as string[])).toSorted();
+    const before = await snapshots();
+    await stage.arm(point);
+    await awaitDeathAndRestart(stage, point);
+    expect(controlPlane.process().tail()).toContain('control plane is listening');
+    const after = await snapshots();
+    expect(after.filter((name) => !/^berth-.*\.tar\.gz$/.test(name))).toEqual([]);
+    const added = after.filter((name) => !before.includes(name));
+    expect(added).toHaveLength(1);
+    const at = join(dir, 'snapshots', added[0] ?? '');
+    const { stdout } = await run([process.execPath, join(repositoryRoot, 'bin/berth'), 'backup', 'verify', at], {
+      env: { DATABASE_URL: `sqlite:${join(dir, 'berth.db')}` },
+    });
+    expect(stdout).toContain('good: every byte is as it was written');
+    const version = stage.version + 1;
+    const asked = await stage.deploy(stage.app, pageApp(version));
+    stage.version = version;
+    await running(stage, asked);
   },
 
   async start(stage, point) {

@@ -20,7 +20,8 @@ export type Scenario =
   | 'push'
   | 'secrets'
   | 'status'
-  | 'new key';
+  | 'new key'
+  | 'upgrade';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
 const of =
@@ -32,6 +33,7 @@ const builder = of('builder', 'deploy');
 const node = of('node', 'deploy');
 const data = of('node', 'data');
 const push = of('control-plane', 'push');
+const upgrade = of('control-plane', 'upgrade');
 
 /** Fail points of a commit, named after the last line that it adds to the deployment's story; `silent` when it adds none. */
 const commit = (kind: string, stake: string, during: Scenario = 'deploy'): Point[] => [
@@ -87,6 +89,13 @@ export const FAIL_POINTS: readonly Point[] = [
   of('control-plane', 'status')('status.claimed', 'a commit status is claimed, not sent: it is sent when the claim expires'),
   of('control-plane', 'status')('status.sent', 'the forge has a commit status, and nobody remembers it: it is sent again'),
   of('control-plane', 'new key')('rewrap.after', 'some project keys are wrapped by the new SECRETS_KEY, others by the old one'),
+
+  // ── control plane: the first start of a new version ──────────────────────────────────────────────────────────────────
+  upgrade('snapshot.before', 'the database is locked, no snapshot exists'),
+  upgrade('backup.copied', 'the database is copied, its archive is not written'),
+  upgrade('snapshot.after', 'the snapshot exists, nothing is migrated: the next start uses it'),
+  upgrade('migrate.step', 'a step has run, it is not committed'),
+  upgrade('migrate.after', 'the database is migrated, the control plane is not ready'),
 
   // ── builder ──────────────────────────────────────────────────────────────────────────────────────────────────────────
   builder('agent.claim.before.build', 'a build is listed, not claimed'),

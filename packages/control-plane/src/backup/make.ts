@@ -3,6 +3,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Transform } from 'node:stream';
+import { failPoint } from '@berth/kit/fail-point';
 import { BERTH_VERSION } from '@berth/wire/version';
 import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
 import { type BackupConfig, dataFolder } from '../config.ts';
@@ -50,7 +51,13 @@ export async function makeBackup(make: Make): Promise<Made | null> {
   return { ...made, deleted: scheduled === null ? [] : await clean(target, scheduled, made.name) };
 }
 
-async function write({ config, target, withKeys, recipients, now }: Make): Promise<Omit<Made, 'deleted'>> {
+type Write = Pick<Make, 'config' | 'target' | 'withKeys' | 'recipients' | 'now'> & {
+  /** Last part of the name; default: random. */
+  tag?: string;
+};
+
+/** Writes one backup, without a record. Throws BackupError or StoreError. */
+export async function write({ config, target, withKeys, recipients, now, tag }: Write): Promise<Omit<Made, 'deleted'>> {
   const { DATABASE_URL: databaseUrl, searchPath } = config;
   const folder = resolve(dataFolder(config));
   if (target.folder === null && !isSqlite(databaseUrl)) await mkdir(folder, { recursive: true, mode: 0o700 });
@@ -65,6 +72,7 @@ async function write({ config, target, withKeys, recipients, now }: Make): Promi
         throw error;
       },
     );
+    await failPoint('backup.copied');
     const manifest = newManifest({
       berth: BERTH_VERSION,
       created_at: new Date(startedAt).toISOString(),
@@ -76,7 +84,7 @@ async function write({ config, target, withKeys, recipients, now }: Make): Promi
       settings: config.plain,
     });
     const keys = withKeys ? await keysOf(config, folder) : null;
-    const name = newName(copied.installation, startedAt, recipients.length > 0);
+    const name = newName(copied.installation, startedAt, recipients.length > 0, tag);
     const content = await packed({ manifest, keys, database }, recipients);
     const count = counting();
     content.on('error', (error) => count.stream.destroy(error));

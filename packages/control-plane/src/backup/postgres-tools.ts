@@ -17,13 +17,17 @@ export async function restoreDump({ databaseUrl, searchPath }: Tools, path: stri
   await runTool([...argv, `--dbname=${url}`, path], env);
 }
 
+/** Exit code of a program that starts another one and does not find it. */
+const NOT_FOUND = 127;
+const INSTALL = '; install the client programs of PostgreSQL (Debian: postgresql-client)';
+
 async function runTool(argv: readonly string[], env: NodeJS.ProcessEnv): Promise<void> {
   const [tool = ''] = argv;
   let result: ExecResult;
   try {
     result = await exec(dyingWithParent(argv), { env, ...(env['PGPASSWORD'] === undefined ? {} : { redact: [env['PGPASSWORD']] }) });
   } catch (error) {
-    throw new BackupError('failed', `${wordsOf(error)}; install the client programs of PostgreSQL (Debian: postgresql-client)`, {
+    throw new BackupError('failed', `${wordsOf(error)}${INSTALL}`, {
       cause: error,
     });
   }
@@ -31,7 +35,11 @@ async function runTool(argv: readonly string[], env: NodeJS.ProcessEnv): Promise
   const error = exitError(result, [], [tool]);
   if (isDiskFull(error) || /No space left on device/i.test(result.stderr))
     throw new BackupError('disk_full', error.message, { cause: error });
-  const hint = /server version mismatch/.test(result.stderr) ? `; install ${tool} of the server's version or a newer one` : '';
+  const hint = /server version mismatch/.test(result.stderr)
+    ? `; install ${tool} of the server's version or a newer one`
+    : result.code === NOT_FOUND
+      ? INSTALL
+      : '';
   throw new BackupError('failed', `${error.message}${hint}`, { cause: error });
 }
 

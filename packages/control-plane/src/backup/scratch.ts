@@ -5,7 +5,7 @@ import { BackupError, wordsOf } from './errors.ts';
 import { SCRATCH } from './targets.ts';
 
 /** Free space that stays: the control plane may use the same disk. */
-const SPARE_BYTES = 64 * 1024 ** 2;
+export const SPARE_BYTES = 64 * 1024 ** 2;
 
 /** `bytes`: what `run` is going to write, as far as it is known. */
 export async function inScratch<T>(folder: string, bytes: number, run: (scratch: string) => Promise<T>): Promise<T> {

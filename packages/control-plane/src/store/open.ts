@@ -40,7 +40,10 @@ import { createTaskStore } from './tasks.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsedCodeStore } from './identity/used-codes.ts';
 import { createUserStore } from './identity/users.ts';
+import type { BeforeMigration } from './engine/migrate.ts';
 import { allMigrations } from './engine/migrations/all.ts';
+
+export type { BeforeMigration };
 
 export type OpenStores = {
   /** `sqlite:path` (from the working directory), `sqlite::memory:` for tests, or `postgres://…`. */
@@ -49,11 +52,13 @@ export type OpenStores = {
   now?: () => number;
   /** For tests: the bytes with which `sqlite::memory:` starts. The migrations take 30 ms. */
   image?: Buffer;
+  /** Runs before the migration of a database that has tables. */
+  before?: BeforeMigration;
 };
 
 /** Throws StoreError, whose message is for the person who starts the control plane. */
-export async function openStores({ databaseUrl, log, now = Date.now, image }: OpenStores): Promise<Stores> {
-  return storesOn(await openDatabase(databaseUrl, log, now, image), now);
+export async function openStores({ databaseUrl, log, now = Date.now, image, before }: OpenStores): Promise<Stores> {
+  return storesOn(await openDatabase(databaseUrl, log, now, { image, before }), now);
 }
 
 /**

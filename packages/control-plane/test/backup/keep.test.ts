@@ -77,7 +77,13 @@ describe('BACKUP_KEEP', () => {
 
 test('only names of backups are names of backups', () => {
   const name = newName('0a1b2c3d', Date.parse('2026-11-23T15:03:27.900Z'), true);
-  expect(named(name)).toEqual({ name, installation: '0a1b2c3d', at: Date.parse('2026-11-23T15:03:27Z'), encrypted: true });
+  expect(named(name)).toEqual({
+    name,
+    installation: '0a1b2c3d',
+    at: Date.parse('2026-11-23T15:03:27Z'),
+    tag: expect.stringMatching(/^[0-9a-f]{6}$/),
+    encrypted: true,
+  });
   for (const other of ['berth.db', `.${name}.partial`, `${name}.bak`, `x${name}`, name.replace('2026-11', '2026-13')])
     expect(named(other)).toBeNull();
 });

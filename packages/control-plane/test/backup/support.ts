@@ -29,7 +29,7 @@ export function folders(): { dir: string; backups: string; databaseUrl: string }
 }
 
 type Env = Record<string, string | undefined>;
-const configOf = (databaseUrl: string, env: Env = {}) =>
+export const configOf = (databaseUrl: string, env: Env = {}) =>
   readBackupConfig({
     PATH: process.env['PATH'],
     SECRETS_KEY: ENV.SECRETS_KEY,

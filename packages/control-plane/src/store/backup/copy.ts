@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
 import { type Kysely, sql } from 'kysely';
 import { POSTGRES, SQLITE } from '../engine/capabilities.ts';
-import { applied, refuseNewer } from '../engine/migrate.ts';
+import { presentIn, refuseNewer } from '../engine/migrate.ts';
 import { allMigrations } from '../engine/migrations/all.ts';
 import { type Inspected, inspect } from './inspect.ts';
 import { type Plain, openPlain } from './plain.ts';
@@ -21,7 +21,7 @@ const INSTALLATION = 'installation';
 export async function copyDatabase(databaseUrl: string, path: string, dump: Dump): Promise<Copied> {
   const source = openPlain(databaseUrl);
   try {
-    refuseNewer(await applied(source.db), allMigrations(source.engine === 'sqlite' ? SQLITE : POSTGRES));
+    refuseNewer(await presentIn(source.db), allMigrations(source.engine === 'sqlite' ? SQLITE : POSTGRES));
     const installation = await installationOf(source);
     const inspected = source.engine === 'sqlite' ? await copyFile(source.db, path) : await copyServer(source.db, dump);
     return { ...inspected, installation };

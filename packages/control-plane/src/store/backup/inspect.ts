@@ -2,9 +2,10 @@
 import { type Kysely, sql } from 'kysely';
 import { SECRETS_CHECK, sealedBy } from '../../domain/sealed.ts';
 import type { Tables } from '../engine/tables.ts';
-import { applied } from '../engine/migrate.ts';
+import { presentIn } from '../engine/migrate.ts';
 
 export type Inspected = {
+  /** Migrations that a version must know to use the database. */
   migrations: string[];
   /** Number of rows of each table. */
   rows: Record<string, number>;
@@ -18,7 +19,7 @@ export async function inspect(db: Kysely<unknown>): Promise<Inspected> {
     const { rows: counted } = await sql<{ n: number }>`select count(*) as n from ${sql.table(table)}`.execute(db);
     rows[table] = counted[0]?.n ?? 0;
   }
-  return { migrations: await applied(db), rows, keyIds: tables.includes('meta') ? await keyIdsIn(db, tables) : [] };
+  return { migrations: (await presentIn(db)).needed, rows, keyIds: tables.includes('meta') ? await keyIdsIn(db, tables) : [] };
 }
 
 async function keyIdsIn(db: Kysely<unknown>, tables: readonly string[]): Promise<string[]> {

@@ -9,7 +9,7 @@ import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import { createConnection, createRetries, type Connection, type WithRetries } from './connection.ts';
 import { StoreError, type StoreLog } from './errors.ts';
 import { allMigrations } from './migrations/all.ts';
-import { migrate, requireMigrated } from './migrate.ts';
+import { type BeforeMigration, type LoggedStep, migrate, requireMigrated } from './migrate.ts';
 import { createNotifier } from './postgres-notify.ts';
 import { openPostgres } from './postgres.ts';
 import { createRecorder, type Recorder } from '../datasets/recording.ts';
@@ -42,8 +42,14 @@ type Engine = {
   release: () => void;
 };
 
-/** Opens, checks and migrates the database. Throws StoreError. */
-export async function openDatabase(url: string, log: StoreLog, now: () => number, image?: Buffer): Promise<Database> {
+export type OpenOptions = {
+  /** The bytes with which `:memory:` starts. */
+  image?: Buffer | undefined;
+  before?: BeforeMigration | undefined;
+};
+
+/** Opens, checks and migrates the database. Throws StoreError, and what `before` throws. */
+export async function openDatabase(url: string, log: StoreLog, now: () => number, { image, before }: OpenOptions = {}): Promise<Database> {
   const engine = engineOf(url, log, now, image);
   const { capabilities, name } = engine;
   const withRetries = createRetries(name, capabilities);
@@ -56,7 +62,7 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
   });
   try {
     await withRetries(async () => engine.check?.(kysely as Kysely<unknown>, log));
-    const done = await migrated(engine, kysely, withRetries);
+    const done = await migrated(engine, kysely, withRetries, log, before);
     if (done.length > 0) log.info({ database: name, migrations: done }, 'database migrated');
   } catch (error) {
     await kysely.destroy();
@@ -118,12 +124,23 @@ function kindOf(kind: string, text: string): QueryKind {
   return 'write';
 }
 
-async function migrated(engine: Engine, kysely: Db, withRetries: WithRetries): Promise<string[]> {
-  const db = (engine.migrating === undefined ? kysely : new Kysely<Tables>({ dialect: engine.migrating })) as Kysely<unknown>;
+async function migrated(
+  { name, capabilities, migrating }: Engine,
+  kysely: Db,
+  withRetries: WithRetries,
+  log: StoreLog,
+  before: BeforeMigration | undefined,
+): Promise<string[]> {
+  const db = (migrating === undefined ? kysely : new Kysely<Tables>({ dialect: migrating })) as Kysely<unknown>;
+  const onNewer = (steps: LoggedStep[]): void =>
+    log.info(
+      { database: name, by: steps.at(-1)?.berth, steps: steps.map((step) => step.name) },
+      'a newer version of Berth expanded the database; this version works with it',
+    );
   try {
-    return await withRetries(() => migrate(db, allMigrations(engine.capabilities)));
+    return await withRetries(() => migrate(db, allMigrations(capabilities), { before, onNewer }));
   } finally {
-    if (engine.migrating !== undefined) await db.destroy();
+    if (migrating !== undefined) await db.destroy();
   }
 }
 

@@ -1,50 +1,140 @@
-/** Migrates a database to the tables of this version, or leaves it unchanged: all migrations run in one transaction. */
+/**
+ * Migrates a database to the tables of this version, or leaves it unchanged: all steps run in one transaction.
+ *
+ * A step expands (it only adds, so earlier versions can go on with the database) or contracts (it removes what no version in use needs).
+ * `berth_migrations` has the steps that a version must know: a version that lacks one of them refuses the database. `berth_migrations_log`
+ * has every step after LAST_NEEDED, with the version that ran it. So an earlier version starts on a database that later versions only
+ * expanded.
+ */
+import { BERTH_VERSION } from '@berth/wire/version';
 import type { Kysely } from 'kysely';
-import { type Migration, Migrator } from 'kysely/migration';
+import type { Migration } from 'kysely/migration';
+import { failPoint } from '@berth/kit/fail-point';
 import { StoreError } from './errors.ts';
 
-const MIGRATION_TABLE = 'berth_migrations';
-const MIGRATION_LOCK_TABLE = 'berth_migrations_lock';
+/** `contracts`: earlier versions cannot use the database after this step. */
+export type Step = Migration & { contracts?: true };
+export type Steps = Record<string, Step>;
 
-/** Returns the names of the migrations that it applied. */
-export async function migrate(db: Kysely<unknown>, migrations: Record<string, Migration>): Promise<string[]> {
-  const present = await applied(db);
-  refuseNewer(present, migrations);
-  if (present.length === Object.keys(migrations).length) return [];
-  const migrator = new Migrator({
-    db,
-    provider: { getMigrations: () => Promise.resolve(migrations) },
-    migrationTableName: MIGRATION_TABLE,
-    migrationLockTableName: MIGRATION_LOCK_TABLE,
+/** Runs before the first step of a database that has tables. Returns the path of its snapshot, or null. Throws: nothing is migrated. */
+export type BeforeMigration = (missing: readonly string[]) => Promise<string | null>;
+
+const NEEDED = 'berth_migrations';
+const LOG = 'berth_migrations_log';
+/** Versions that do not know `contracts` refuse every step that they do not know. This is the last step of such a version. */
+const LAST_NEEDED = '0019_backups';
+
+type Tables = {
+  [NEEDED]: { name: string; timestamp: string };
+  [LOG]: { name: string; timestamp: string; berth: string; snapshot: string | null };
+};
+
+type Options = {
+  before?: BeforeMigration | undefined;
+  /** Gets the steps of a newer version that this version can do without. */
+  onNewer?: (steps: LoggedStep[]) => void;
+};
+
+/** Whether earlier versions must refuse a database with this step. */
+export const isNeeded = (name: string, step: Step | undefined): boolean => name <= LAST_NEEDED || step?.contracts === true;
+
+/** Returns the names of the steps that it ran. Of several control planes that start at once, one runs them and the others wait. */
+export async function migrate(db: Kysely<unknown>, steps: Steps, { before, onNewer }: Options = {}): Promise<string[]> {
+  const found = await presentIn(db);
+  if (missingIn(found, steps).length === 0) {
+    const newer = found.log.filter(({ name }) => !Object.hasOwn(steps, name));
+    if (newer.length > 0) onNewer?.(newer);
+    return [];
+  }
+  return db.connection().execute(async (one) => {
+    const { adapter } = one.getExecutor();
+    // PostgreSQL: a lock of the session, which earlier versions take too. SQLite: the process has locked the file.
+    const lock = { lockTable: '', lockRowId: '' };
+    await adapter.acquireMigrationLock(one, lock);
+    try {
+      const present = await presentIn(one);
+      const missing = missingIn(present, steps);
+      if (missing.length === 0) return [];
+      const snapshot = present.applied.length === 0 ? null : ((await before?.(missing)) ?? null);
+      await run(one, steps, missing, snapshot);
+      return missing;
+    } finally {
+      // If the connection is lost, the server releases the lock.
+      await adapter.releaseMigrationLock(one, lock).catch(() => {});
+    }
   });
-  const { error, results } = await migrator.migrateToLatest();
-  if (error !== undefined) {
-    const failed = results?.find((result) => result.status === 'Error')?.migrationName ?? 'before the first one';
+}
+
+async function run(db: Kysely<unknown>, steps: Steps, missing: readonly string[], snapshot: string | null): Promise<void> {
+  let doing = 'before the first one';
+  try {
+    await db.transaction().execute(async (transaction) => {
+      const tx = transaction as unknown as Kysely<Tables>;
+      await createTables(tx);
+      for (const name of missing) {
+        doing = name;
+        await steps[name]?.up(transaction as Kysely<unknown>);
+        const timestamp = new Date().toISOString();
+        if (isNeeded(name, steps[name])) await tx.insertInto(NEEDED).values({ name, timestamp }).execute();
+        if (name > LAST_NEEDED) await tx.insertInto(LOG).values({ name, timestamp, berth: BERTH_VERSION, snapshot }).execute();
+        await failPoint('migrate.step');
+      }
+    });
+  } catch (error) {
     const reason = error instanceof Error ? error.message : JSON.stringify(error);
-    throw new StoreError('migration_failed', `the migration of the database failed (${failed}): ${reason}; the database is unchanged`, {
+    throw new StoreError('migration_failed', `the migration of the database failed (${doing}): ${reason}; the database is unchanged`, {
       cause: error,
     });
   }
-  return (results ?? []).map((result) => result.migrationName);
+  await failPoint('migrate.after');
 }
 
-/** Throws StoreError if this version does not know one of the migrations. */
-export function refuseNewer(present: readonly string[], migrations: Record<string, Migration>): void {
-  const unknown = present.filter((name) => !Object.hasOwn(migrations, name));
-  if (unknown.length > 0) {
-    throw new StoreError(
-      'newer_database',
-      `a newer version of Berth migrated the database (to ${unknown.join(', ')}; this version knows migrations up to ` +
-        `${Object.keys(migrations).sort().at(-1) ?? 'none'}): start that version, or restore the backup from before the upgrade`,
-    );
-  }
+/** `berth_migrations` has the form that earlier versions gave it. */
+async function createTables(tx: Kysely<Tables>): Promise<void> {
+  await tx.schema
+    .createTable(NEEDED)
+    .ifNotExists()
+    .addColumn('name', 'varchar(255)', (c) => c.notNull().primaryKey())
+    .addColumn('timestamp', 'varchar(255)', (c) => c.notNull())
+    .execute();
+  await tx.schema
+    .createTable(LOG)
+    .ifNotExists()
+    .addColumn('name', 'varchar(255)', (c) => c.notNull().primaryKey())
+    .addColumn('timestamp', 'varchar(255)', (c) => c.notNull())
+    .addColumn('berth', 'text', (c) => c.notNull())
+    .addColumn('snapshot', 'text')
+    .execute();
 }
 
-/** Throws StoreError if the database does not have exactly the tables of this version. */
-export async function requireMigrated(db: Kysely<unknown>, name: string, migrations: Record<string, Migration>): Promise<void> {
-  const present = await applied(db);
-  refuseNewer(present, migrations);
-  const missing = Object.keys(migrations).filter((migration) => !present.includes(migration));
+/** Throws StoreError if the database needs a newer version. */
+export function missingIn(present: Present, steps: Steps): string[] {
+  refuseNewer(present, steps);
+  return Object.keys(steps)
+    .filter((name) => !present.applied.includes(name))
+    .sort();
+}
+
+/** Throws StoreError if the database needs a newer version. */
+export function refuseNewer({ needed, log }: Present, steps: Steps): void {
+  const unknown = needed.filter((name) => !Object.hasOwn(steps, name));
+  if (unknown.length === 0) return;
+  const known = Object.keys(steps).sort().at(-1) ?? 'none';
+  const by = log.filter(({ name }) => unknown.includes(name));
+  const version = by.at(-1)?.berth;
+  const which = version === undefined ? 'a newer version of Berth' : `Berth ${version}`;
+  const snapshot = by.find((step) => step.snapshot !== null)?.snapshot ?? null;
+  const back = snapshot === null ? 'restore the backup from before the upgrade' : `go back with berth restore ${snapshot}`;
+  throw new StoreError(
+    'newer_database',
+    `${which} migrated the database to ${unknown.join(', ')}, and this is Berth ${BERTH_VERSION}, which knows the schema up to ${known}: ` +
+      `start ${version === undefined ? 'that version' : `${which} or newer`}, or ${back} (docs/upgrade.md)`,
+  );
+}
+
+/** Throws StoreError if the database does not have the tables of this version. */
+export async function requireMigrated(db: Kysely<unknown>, name: string, steps: Steps): Promise<void> {
+  const missing = missingIn(await presentIn(db), steps);
   if (missing.length > 0)
     throw new StoreError(
       'older_database',
@@ -52,10 +142,21 @@ export async function requireMigrated(db: Kysely<unknown>, name: string, migrati
     );
 }
 
-/** Returns the names of the migrations that a database has. */
-export async function applied(db: Kysely<unknown>): Promise<string[]> {
-  const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
-  if (!tables.some((table) => table.name === MIGRATION_TABLE)) return [];
-  const rows = await (db as Kysely<{ [MIGRATION_TABLE]: { name: string } }>).selectFrom(MIGRATION_TABLE).select('name').execute();
-  return rows.map((row) => row.name).sort();
+export type LoggedStep = Tables[typeof LOG];
+export type Present = {
+  /** All steps that the database has. */
+  applied: string[];
+  /** The steps that a version must know to use it. */
+  needed: string[];
+  /** The steps after LAST_NEEDED. */
+  log: LoggedStep[];
+};
+
+export async function presentIn(db: Kysely<unknown>): Promise<Present> {
+  const tables = (await db.introspection.getTables({ withInternalKyselyTables: true })).map((table) => table.name);
+  const typed = db as Kysely<Tables>;
+  const rows = tables.includes(NEEDED) ? await typed.selectFrom(NEEDED).select('name').execute() : [];
+  const log = tables.includes(LOG) ? await typed.selectFrom(LOG).selectAll().orderBy('name').execute() : [];
+  const needed = rows.map((row) => row.name).sort();
+  return { needed, log, applied: [...new Set([...needed, ...log.map((step) => step.name)])].sort() };
 }

@@ -1,6 +1,9 @@
-/** All migrations, oldest first. A released migration never changes. The number in its name gives the order. */
-import type { Migration } from 'kysely/migration';
+/**
+ * All migrations, oldest first. A released migration never changes. The number in its name gives the order. A migration that removes
+ * or renames something, or adds a rule that rows of the previous version break, has `contracts: true` (migrate.ts).
+ */
 import type { Capabilities } from '../capabilities.ts';
+import type { Steps } from '../migrate.ts';
 import { mainJob } from './0001_main_job.ts';
 import { identity } from './0002_identity.ts';
 import { observedSince } from './0003_observed_since.ts';
@@ -20,7 +23,7 @@ import { git } from './0017_git.ts';
 import { hooks } from './0018_hooks.ts';
 import { backups } from './0019_backups.ts';
 
-export const allMigrations = (capabilities: Capabilities): Record<string, Migration> => ({
+export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
   '0002_identity': identity(capabilities),
   '0003_observed_since': observedSince(),

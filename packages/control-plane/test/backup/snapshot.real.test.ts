@@ -1,0 +1,109 @@
+/** The first start of a new version as a process: several at once, no pg_dump, no room. */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { repositoryRoot } from '@berth/testbed/config';
+import { freePort } from '@berth/testbed/ports';
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { run, type RunningProcess, startProcess } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
+import { openStores } from '../../src/store/open.ts';
+import { ENV } from '../api/harness.ts';
+import { makeOlder } from '../store/older.ts';
+import { folders } from './support.ts';
+
+const BERTH = [process.execPath, join(repositoryRoot, 'bin', 'berth')] as const;
+const DEADLINE = { deadlineMs: 60_000 };
+
+async function olderDatabase(databaseUrl: string): Promise<void> {
+  await (await openStores({ databaseUrl, log: { info: () => {}, warn: () => {} } })).close();
+  await makeOlder(databaseUrl);
+}
+
+async function start(databaseUrl: string, dir: string, env: Record<string, string> = {}): Promise<RunningProcess> {
+  const listen = `127.0.0.1:${await freePort()}`;
+  const settings = { ...ENV, DATABASE_URL: databaseUrl, STATE_DIR: dir, LISTEN: listen, LOG_FORMAT: 'json' };
+  const started = await startProcess([...BERTH, 'control-plane'], { name: 'control-plane', env: { ...settings, ...env } });
+  onTestFinished(() => started.stop());
+  return started;
+}
+const isListening = (process: RunningProcess): boolean => process.tail().includes('control plane is listening');
+const ended = (process: RunningProcess): Promise<unknown> => waitFor('it ends', () => process.exit(), DEADLINE);
+
+test('SQLite: of two that start at once, one migrates and the other refuses clearly', async () => {
+  const { dir, databaseUrl } = folders();
+  await olderDatabase(databaseUrl);
+  const slow = { BERTH_FAIL_POINTS: 'snapshot.before=delay:2s' };
+  const both = [await start(databaseUrl, dir, slow), await start(databaseUrl, dir, slow)];
+  const winner = await waitFor('one listens', () => both.find(isListening), DEADLINE);
+  const loser = both.find((process) => process !== winner) ?? winner;
+  await ended(loser);
+  expect(loser.tail()).toContain(`is held by another control plane (pid ${winner.pid} on `);
+  expect(readdirSync(join(dir, 'snapshots'))).toHaveLength(1);
+});
+
+test.skipIf(process.getuid?.() !== 0)('without room for the snapshot, the start says so and changes nothing', async () => {
+  const { dir } = folders();
+  const state = join(dir, 'state');
+  mkdirSync(state);
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', state]);
+  onTestFinished(() => void execFileSync('umount', ['--lazy', state]));
+  const databaseUrl = `sqlite:${join(state, 'berth.db')}`;
+  await olderDatabase(databaseUrl);
+  const refused = await start(databaseUrl, state);
+  await ended(refused);
+  expect(refused.exit()?.code).toBe(1);
+  expect(refused.tail()).toMatch(/the upgrade stopped, and the database is unchanged: .* has \d+ MiB free, and the snapshot needs \d+ MiB/);
+  expect(readdirSync(join(state, 'snapshots'))).toEqual([]);
+  const forced = await start(databaseUrl, state, { UPGRADE_SNAPSHOT: 'off' });
+  await waitFor('it listens', () => isListening(forced), DEADLINE);
+});
+
+const reason = whyNoPostgres();
+describe.skipIf(reason !== undefined)(`PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, async () => {
+  const server = reason === undefined ? await startPostgres() : undefined;
+  afterAll(() => server?.stop());
+  const database = (name: string): Promise<string> => server?.createDatabase(name) ?? Promise.resolve('');
+
+  test('of two that start at once, one migrates while the other waits; the snapshot restores', async () => {
+    const { dir } = folders();
+    const databaseUrl = await database('upgraded');
+    await olderDatabase(databaseUrl);
+    const slow = { BERTH_FAIL_POINTS: 'snapshot.before=delay:2s' };
+    const both = [await start(databaseUrl, dir, slow), await start(databaseUrl, dir, slow)];
+    await waitFor('both listen', () => both.every(isListening), DEADLINE);
+    expect(both.filter((process) => process.tail().includes('database migrated'))).toHaveLength(1);
+    const [name = '', ...more] = readdirSync(join(dir, 'snapshots'));
+    expect(more).toEqual([]);
+    const env = { ...ENV, PATH: process.env['PATH'] ?? '', DATABASE_URL: await database('restored'), STATE_DIR: join(dir, 'other') };
+    expect((await run([...BERTH, 'restore', join(dir, 'snapshots', name)], { env })).stdout).toContain('restored the state of');
+  });
+
+  test('the one that waits continues when the other one is killed in its migration', async () => {
+    const { dir } = folders();
+    const databaseUrl = await database('killed');
+    await olderDatabase(databaseUrl);
+    const killed = await start(databaseUrl, dir, { BERTH_FAIL_POINTS: 'snapshot.before=delay:2s,migrate.step=kill' });
+    await waitFor('it has the lock', () => killed.tail().includes('"fail_point":"snapshot.before"'), DEADLINE);
+    const waits = await start(databaseUrl, dir);
+    await ended(killed);
+    await waitFor('the other one listens', () => isListening(waits), DEADLINE);
+    expect(readdirSync(join(dir, 'snapshots'))).toHaveLength(1);
+  });
+
+  test('without pg_dump, the start says what to install, and follows the setting', async () => {
+    const { dir } = folders();
+    const databaseUrl = await database('without_tool');
+    await olderDatabase(databaseUrl);
+    const env = { PATH: dirname(process.execPath) };
+    const refused = await start(databaseUrl, dir, env);
+    await ended(refused);
+    expect(refused.tail()).toMatch(
+      /the upgrade stopped, and the database is unchanged: .*pg_dump.*install the client programs of PostgreSQL/,
+    );
+    const tried = await start(databaseUrl, dir, { ...env, UPGRADE_SNAPSHOT: 'try' });
+    await waitFor('it listens', () => isListening(tried), DEADLINE);
+    expect(tried.tail()).toContain('the snapshot before the upgrade failed; the upgrade continues');
+  });
+});
