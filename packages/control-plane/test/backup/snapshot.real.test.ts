@@ -1,5 +1,4 @@
 /** The first start of a new version as a process: several at once, no pg_dump, no room. */
-import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
@@ -47,8 +46,8 @@ test.skipIf(process.getuid?.() !== 0)('without room for the snapshot, the start 
   const { dir } = folders();
   const state = join(dir, 'state');
   mkdirSync(state);
-  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', state]);
-  onTestFinished(() => void execFileSync('umount', ['--lazy', state]));
+  await run(['mount', '-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', state]);
+  onTestFinished(async () => void (await run(['umount', '--lazy', state])));
   const databaseUrl = `sqlite:${join(state, 'berth.db')}`;
   await olderDatabase(databaseUrl);
   const refused = await start(databaseUrl, state);
