@@ -2,7 +2,7 @@
 import { absolutePath, httpUrl, LOG_SETTINGS, listen, readSettings, type Values } from '@berth/kit/config';
 
 export const SETTINGS = {
-  LISTEN: { doc: 'Address on which the relay serves the reverse proxy’s HTTP provider', default: '127.0.0.1:8081', parse: listen },
+  LISTEN: { doc: 'Address on which the relay serves the reverse proxy’s HTTP provider', default: '127.0.0.1:8082', parse: listen },
   CONTROL_PLANE_URL: { doc: 'Internal address of the control plane, e.g. http://10.0.0.1:8080', required: true, parse: httpUrl },
   STATE_DIR: { doc: 'Folder for the last good configuration', default: '/var/lib/berth-relay', parse: absolutePath },
   ...LOG_SETTINGS,

@@ -1,0 +1,193 @@
+/** Compares deploy/compose.yml with deploy/traefik, and asks its view of the container engine what a project may not see or change. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, request, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { repositoryRoot } from '@berth/testbed/config';
+import { type RunningProcess, startProcess } from '@berth/testbed/process';
+import { waitFor } from '@berth/testbed/wait';
+import { readYaml } from '@berth/testbed/yaml';
+
+type Service = {
+  [name: string]: unknown;
+  command?: string[];
+  labels?: Record<string, string>;
+  volumes?: string[];
+  ports?: string[];
+  environment?: Record<string, string>;
+};
+type Tree = { [name: string]: unknown };
+const { services } = (await readYaml(join(repositoryRoot, 'deploy/compose.yml'))) as { services: Record<string, Service> };
+const traefik = (await readYaml(join(repositoryRoot, 'deploy/traefik/traefik.yml'))) as Tree;
+
+/** The flags of a static configuration. Traefik compares names without case. */
+function flagsOf(tree: Tree, prefix = ''): Record<string, string> {
+  const flags: Record<string, string> = {};
+  for (const [name, value] of Object.entries(tree)) {
+    const key = `${prefix}${name.toLowerCase()}`;
+    if (value === null || typeof value !== 'object') flags[key] = String(value);
+    else if (Object.keys(value).length === 0) flags[key] = 'true';
+    else Object.assign(flags, flagsOf(value as Tree, `${key}.`));
+  }
+  return flags;
+}
+
+describe('deploy/compose.yml', () => {
+  test('Traefik’s flags are those of traefik.yml, except values of the installation', () => {
+    const flags = Object.fromEntries((services['traefik']?.command ?? []).map((flag) => flag.slice(2).split(/=(.*)/s) as [string, string]));
+    const expected = flagsOf(traefik);
+    const OF_INSTALLATION =
+      /^(certificatesresolvers\.|providers\.(docker|file|http\.endpoint)|entrypoints\.(metrics|ping)\.|ping\.|metrics\.|global\.)/;
+    const common = (all: Record<string, string>): Record<string, string> =>
+      Object.fromEntries(Object.entries(all).filter(([name]) => !OF_INSTALLATION.test(name)));
+    expect(common(flags)).toEqual(common(expected));
+    expect(flags['providers.docker.exposedbydefault']).toBe('false');
+    expect(flags['providers.docker.constraints']).toContain('!LabelRegex(`berth.project`, `.+`)');
+    expect(Object.keys(flags).filter((name) => /insecure|forwardedheaders/.test(name))).toEqual([]);
+  });
+
+  test('every container runs as user 10001 with a read-only root and without capabilities', () => {
+    for (const [name, service] of Object.entries(services)) {
+      expect(service, name).toMatchObject({
+        user: name === 'agent-deploy' ? '${AGENT_DEPLOY_USER:-10001:10001}' : '10001:10001',
+        read_only: true,
+        cap_drop: ['ALL'],
+        security_opt: ['no-new-privileges:true'],
+        logging: { options: { 'max-size': '10m' } },
+        restart: name === 'prepare' ? 'no' : 'unless-stopped',
+      });
+      // The capabilities count only for AGENT_DEPLOY_USER=0:0.
+      expect(service['cap_add'], name).toEqual(name === 'agent-deploy' ? ['CHOWN', 'DAC_OVERRIDE', 'FOWNER'] : undefined);
+      expect(service['privileged'], name).toBeUndefined();
+    }
+  });
+
+  test('Traefik has no socket of the engine, and nothing but it is open to other machines', () => {
+    const withSocket = Object.entries(services).flatMap(([name, { volumes }]) => (String(volumes).includes('ENGINE_SOCKET') ? [name] : []));
+    expect(withSocket.toSorted()).toEqual(['agent-builder', 'agent-deploy', 'labels', 'prepare']);
+    expect(Object.entries(services).flatMap(([name, { ports }]) => (ports ?? []).map((port) => `${name} ${port}`))).toEqual([
+      'control-plane ${INTERNAL_IP:-127.0.0.1}:8080:8080',
+      'registry 127.0.0.1:5000:5000',
+      'traefik 80:80',
+      'traefik 443:443',
+    ]);
+    expect(JSON.stringify(services)).not.toContain('8081');
+  });
+
+  test('the services of the label provider have the routers of dynamic/auth-host.yml', async () => {
+    type Router = { rule: string; middlewares: string[]; entryPoints: string[] };
+    const file = (await readYaml(join(repositoryRoot, 'deploy/traefik/dynamic/auth-host.yml'))) as {
+      http: { routers: Record<string, Router> };
+    };
+    const labels = Object.assign({}, ...Object.values(services).map((service) => service.labels ?? {})) as Record<string, string>;
+    const pairs = { server: 'berth-api', 'server-exchange': 'berth-exchange', dashboard: 'berth-gateway' };
+    for (const [label, router] of Object.entries(pairs)) {
+      const expected = file.http.routers[router];
+      expect(labels[`traefik.http.routers.${label}.rule`], label).toBe(
+        expected?.rule.replaceAll('{{ env "BASE_DOMAIN" }}', '${BASE_DOMAIN}'),
+      );
+      expect(labels[`traefik.http.routers.${label}.middlewares`], label).toBe(`${expected?.middlewares.join()}@file`);
+      expect(labels[`traefik.http.routers.${label}.entrypoints`], label).toBe('websecure');
+    }
+    expect(Object.values(services).flatMap(({ labels: own }) => own?.['berth.service'] ?? [])).toEqual(['server', 'dashboard', 'registry']);
+  });
+});
+
+describe('labels.mjs, what Traefik sees of the engine', () => {
+  const id = (digit: string): string => digit.repeat(64);
+  const LABELS: Record<string, Record<string, string>> = {
+    [id('a')]: { 'berth.service': 'server', 'traefik.enable': 'true' },
+    // The image of this project says that it is a service of Berth.
+    [id('b')]: { 'berth.service': 'server', 'berth.project': 'p1', 'traefik.http.routers.x.rule': 'Host(`berth.test`)' },
+    [id('c')]: { 'traefik.enable': 'true' },
+  };
+  const seen: string[] = [];
+  let dir: string;
+  let engine: Server;
+  let view: RunningProcess;
+  const ask = (method: string, path: string): Promise<{ status: number; body: string }> =>
+    new Promise((resolve, reject) => {
+      const asking = request({ socketPath: join(dir, 'labels.sock'), method, path }, (response) => {
+        let body = '';
+        response.setEncoding('utf8').on('data', (text: string) => {
+          body += text;
+          // The events never end.
+          if (path.includes('/events')) {
+            resolve({ status: response.statusCode ?? 0, body });
+            asking.destroy();
+          }
+        });
+        response.on('end', () => resolve({ status: response.statusCode ?? 0, body })).on('error', reject);
+      });
+      asking.on('error', reject).end();
+    });
+
+  beforeAll(async () => {
+    dir = mkdtempSync(join(tmpdir(), 'berth-labels-'));
+    engine = createServer((incoming, outgoing) => {
+      const { method = '', url = '' } = incoming;
+      seen.push(`${method} ${decodeURIComponent(url)}`);
+      const [, one] = /containers\/([0-9a-f]{64})\/json/.exec(url) ?? [];
+      if (url.includes('/events')) outgoing.write('{"Type":"container"}\n');
+      else if (url.includes('/containers/json'))
+        outgoing.end(JSON.stringify(Object.entries(LABELS).map(([Id, Labels]) => ({ Id, Labels, Command: 'x' }))));
+      else if (one !== undefined)
+        outgoing.end(
+          JSON.stringify({ Id: one, Name: '/x', Config: { Labels: LABELS[one], Env: ['PASSWORD=hunter2'] }, State: { Running: true } }),
+        );
+      else outgoing.writeHead(200, { 'api-version': '1.41' }).end('OK');
+    });
+    await new Promise<void>((resolve) => engine.listen(join(dir, 'engine.sock'), resolve));
+    view = await startProcess([process.execPath, join(repositoryRoot, 'deploy/compose/labels.mjs')], {
+      name: 'labels',
+      env: { BERTH_ENGINE: join(dir, 'engine.sock'), BERTH_LABELS: join(dir, 'labels.sock') },
+    });
+    await waitFor('labels.mjs answers', async () => (await ask('GET', '/_ping')).status === 200);
+  });
+  afterAll(async () => {
+    await view?.stop();
+    engine.close();
+    engine.closeAllConnections();
+    rmSync(dir, { recursive: true, force: true });
+  });
+
+  test('shows containers of Berth, and none of a project, whatever labels its image has', async () => {
+    const { body } = await ask('GET', '/v1.41/containers/json?limit=0&all=1');
+    expect((JSON.parse(body) as { Id: string }[]).map(({ Id }) => Id)).toEqual([id('a')]);
+    expect(seen.at(-1)).toBe('GET /v1.41/containers/json?filters={"label":["berth.service"]}');
+  });
+
+  test('shows no environment, and no other container by its id', async () => {
+    const own = await ask('GET', `/v1.41/containers/${id('a')}/json`);
+    expect(own.status).toBe(200);
+    expect(own.body).toContain('berth.service');
+    expect(own.body).not.toContain('hunter2');
+    for (const other of ['b', 'c']) expect(await ask('GET', `/v1.41/containers/${id(other)}/json`)).toMatchObject({ status: 404 });
+  });
+
+  test('shows the events of Berth’s own containers', async () => {
+    expect(await ask('GET', '/v1.41/events?filters=%7B%7D')).toEqual({ status: 200, body: '{"Type":"container"}\n' });
+    expect(seen.at(-1)).toBe('GET /v1.41/events?filters={"type":["container"],"label":["berth.service"]}');
+  });
+
+  test('passes nothing else on, in any spelling', async () => {
+    const before = seen.length;
+    for (const path of [
+      ...['/v1.41/images/json', '/info', '/v1.41/secrets', '/containers/a/json', `/containers/${id('b')}/logs?stdout=1`],
+      ...[
+        `/containers/${id('a')}/archive?path=/`,
+        `/containers/${id('a')}/json/../../../images/json`,
+        '/v1.41/../info',
+        '//containers/json',
+        '/',
+      ],
+      ...['/containers/json/x', '/%63ontainers/json', '/eventsx'],
+    ])
+      expect([path, (await ask('GET', path)).status]).toEqual([path, 403]);
+    for (const method of ['POST', 'PUT', 'DELETE', 'PATCH'])
+      for (const path of ['/containers/create', `/containers/${id('a')}/stop`, '/containers/json', '/events', '/_ping'])
+        expect([method, path, (await ask(method, path)).status]).toEqual([method, path, 403]);
+    expect(seen.slice(before)).toEqual([]);
+  });
+});
