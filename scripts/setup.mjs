@@ -7,14 +7,17 @@ import { bundleIsCurrent, provideBundle } from './lib/bundle.mjs';
 import {
   canUnpackDebs,
   installedBuildx,
+  installedCompose,
   installedPebble,
   installedPromtool,
   installedRegistry,
   missingBuildx,
+  missingCompose,
   missingPebble,
   missingPromtool,
   missingRegistry,
   provideBuildx,
+  provideCompose,
   providePebble,
   providePromtool,
   provideRegistry,
@@ -37,6 +40,7 @@ import { explainMissing, installSystemParts, isHarmless, mayInstall, missingSyst
  * @property {boolean} deps whether node_modules matches the lockfile
  * @property {'answers' | 'can-start' | 'none'} engine
  * @property {string | undefined} buildx version
+ * @property {string | undefined} compose version
  * @property {boolean} registry
  * @property {boolean} promtool
  * @property {boolean} pebble
@@ -67,11 +71,12 @@ export async function setup(options = {}) {
 
 /** Returns what is installed now. Changes nothing. */
 async function inspect(options) {
-  const [node, answers, buildx] = await Promise.all([installedNode(), engineAnswers(), installedBuildx()]);
+  const [node, answers, buildx, compose] = await Promise.all([installedNode(), engineAnswers(), installedBuildx(), installedCompose()]);
   return {
     node,
     answers,
     buildx,
+    compose,
     deps: node !== undefined && depsAreCurrent(node),
     system: missingSystemParts(answers, options.tests === true),
     registry: installedRegistry(),
@@ -92,6 +97,7 @@ function plan(seen, options) {
     if (seen.system.some(isHarmless) && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
     if (!seen.registry && canUnpackDebs()) steps.push('registry');
+    if (options.tests === true && seen.compose === undefined && canUnpackDebs()) steps.push('compose');
     if (options.tests === true && !seen.promtool && canUnpackDebs()) steps.push('promtool');
     if (options.tests === true && !seen.pebble && canUnpackDebs()) steps.push('pebble');
   }
@@ -114,6 +120,7 @@ async function provide(options) {
     system: () => installSystemParts(seen.system.filter(isHarmless)),
     buildx: provideBuildx,
     registry: provideRegistry,
+    compose: provideCompose,
     promtool: providePromtool,
     pebble: providePebble,
     packed: providePacked,
@@ -133,6 +140,7 @@ async function describe(seen, failed, options) {
   };
   if (seen.buildx === undefined) add(missingBuildx());
   if (!seen.registry) add(missingRegistry());
+  if (options.tests === true && seen.compose === undefined) add(missingCompose());
   if (options.tests === true && !seen.promtool) add(missingPromtool());
   if (options.tests === true && !seen.pebble) add(missingPebble());
   if (options.tests === true) for (const entry of missingPacked()) add(entry);
@@ -151,6 +159,7 @@ async function describe(seen, failed, options) {
     deps: seen.deps,
     engine,
     buildx: seen.buildx,
+    compose: seen.compose,
     registry: seen.registry,
     promtool: seen.promtool,
     pebble: seen.pebble,

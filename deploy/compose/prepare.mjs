@@ -15,6 +15,7 @@ const {
   REGISTRY_USER = 'berth',
   BASE_DOMAIN = '',
   ACME_EMAIL = '',
+  SVC_ROOT = '/svc/data',
 } = process.env;
 const [uid, gid] = [process.getuid(), process.getgid()];
 

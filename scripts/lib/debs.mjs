@@ -10,17 +10,18 @@ import { aptEnvironment, isDebian } from './system.mjs';
 const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
 const leastBuildx = [0, 13];
 
-const buildxPlaces = [
-  join(pluginsDir, 'docker-buildx'),
-  '/usr/local/lib/docker/cli-plugins/docker-buildx',
-  '/usr/local/libexec/docker/cli-plugins/docker-buildx',
-  '/usr/lib/docker/cli-plugins/docker-buildx',
-  '/usr/libexec/docker/cli-plugins/docker-buildx',
+const pluginFolders = [
+  pluginsDir,
+  '/usr/local/lib/docker/cli-plugins',
+  '/usr/local/libexec/docker/cli-plugins',
+  '/usr/lib/docker/cli-plugins',
+  '/usr/libexec/docker/cli-plugins',
 ];
+const pluginPlaces = (name) => pluginFolders.map((folder) => join(folder, name));
 
 /** Returns the version of a usable buildx (0.13 or newer), or undefined. Searches the same folders as a private docker configuration. */
 export async function installedBuildx() {
-  for (const place of buildxPlaces) {
+  for (const place of pluginPlaces('docker-buildx')) {
     if (!existsSync(place)) continue;
     const answer = await run([place, 'version'], { deadlineMs: 10_000 });
     const found = /(\d+)\.(\d+)\.\d+/.exec(answer.stdout);
@@ -50,6 +51,41 @@ export function missingBuildx() {
     part: 'buildx',
     why: 'builds images',
     how: 'install the docker buildx plugin, 0.13 or newer (Debian: docker-buildx, Docker: docker-buildx-plugin)',
+  };
+}
+
+const leastCompose = [2, 24];
+
+/** Returns the version of a usable docker compose (2.24 or newer), or undefined. */
+export async function installedCompose() {
+  for (const place of pluginPlaces('docker-compose')) {
+    if (!existsSync(place)) continue;
+    const answer = await run([place, 'version', '--short'], { deadlineMs: 10_000 });
+    const [major, minor] = (/(\d+)\.(\d+)\./.exec(answer.stdout) ?? []).slice(1).map(Number);
+    if (answer.ok && (major > leastCompose[0] || (major === leastCompose[0] && minor >= leastCompose[1]))) return answer.stdout.trim();
+  }
+  return undefined;
+}
+
+/** Fetches docker compose. @returns what is missing, or undefined on success */
+export async function provideCompose() {
+  return step('fetching docker compose into .tools (runs deploy/compose.yml in npm run test:install)', async () => {
+    const target = join(pluginsDir, 'docker-compose');
+    for (const suite of ['trixie', 'forky', undefined]) {
+      const failure = await programFromDeb('docker-compose', 'docker-compose', target, suite);
+      if (failure !== undefined) printLine(`  ${suite ?? "the machine's own sources"}: ${failure}`);
+      else if ((await installedCompose()) !== undefined) return undefined;
+      else rmSync(target, { force: true });
+    }
+    return missingCompose();
+  });
+}
+
+export function missingCompose() {
+  return {
+    part: 'docker compose',
+    why: 'npm run test:install tests deploy/compose.yml with it; without it that test is skipped',
+    how: 'install the docker compose plugin, 2.24 or newer (Debian 13: docker-compose, Docker: docker-compose-plugin)',
   };
 }
 
