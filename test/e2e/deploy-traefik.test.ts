@@ -246,7 +246,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     expect(toRegistry.at(-1)).toMatchObject({ url: '/v2/', headers: { authorization: 'Basic dTpw', 'x-forwarded-proto': 'https' } });
     expect(toRegistry.at(-1)?.headers).not.toHaveProperty('x-forwarded-user');
     expect((await ask('registry.berth.test', '/v2/', {}, true, shortPort)).status).toBe(404);
-    expect(running.tail() + impatient.tail()).not.toMatch(/ERR.*(registry|yml)/);
+    expect(running.tail() + impatient.tail()).not.toContain('registry.yml');
   });
 
   it('plain http is redirected', async () => {
