@@ -20,7 +20,7 @@ import { runScheduled } from './backup/process.ts';
 import type { BackupSettings } from './domain/backups.ts';
 import { createCacheIndex } from './domain/cache-index.ts';
 import { type Changes, createChanges } from './domain/changes.ts';
-import type { ConfigSource } from './domain/configuration.ts';
+import type { CertificateWatch, ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { PolicySource } from './domain/policy.ts';
 import { createPresence, type Presence } from './domain/presence.ts';
@@ -36,6 +36,7 @@ import { createScanner } from './monitor/scanner.ts';
 import { createConfigSource } from './routing/config-source.ts';
 import { createPolicySource } from './routing/policy-source.ts';
 import { createAliasWatch } from './routing/aliases.ts';
+import { createCertificateWatch } from './routing/certificates.ts';
 import { markerAnswers } from './routing/confirm.ts';
 import { createReach } from './routing/reach.ts';
 import { createSendToForge } from './forges/send-status.ts';
@@ -153,6 +154,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
         : { intervalMs: config.BACKUP_INTERVAL, run: overrides.backUp ?? ((signal) => runScheduled(config.backupEnv, signal)) };
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
     const aliases = probeUrls.length === 0 ? {} : { aliases: createAliasWatch(probeUrls, log) };
+    const certificates = certificatesOf(config, probeUrls, now, monotonic, log);
     const loopDeps: LoopDeps = {
       stores,
       driver,
@@ -164,6 +166,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       probe: probeUrls.length === 0 ? null : (hash, signal) => markerAnswers(probeUrls, hash, signal),
       reach: probeUrls.length === 0 ? null : createReach({ probeUrls, gatewaySecrets: settings.gatewaySecrets, now }),
       ...aliases,
+      ...certificates,
+      ...(config.PUBLIC_URL.startsWith('https:') ? { ownHost: new URL(config.PUBLIC_URL).hostname } : {}),
       settleMs: config.SETTLE_TIME,
       datasets,
       presence,
@@ -197,6 +201,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       settings,
       telemetry,
       ...aliases,
+      ...certificates,
       checkFolder: createCheckFolder(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,
@@ -248,6 +253,18 @@ function snapshotBefore(config: Config, log: Logger): { before?: BeforeMigration
       return takeSnapshot(readBackupConfig(config.backupEnv), config.UPGRADE_SNAPSHOT, log);
     },
   };
+}
+
+/** Empty without an https address, and where the operator turned the check off. */
+function certificatesOf(
+  config: Config,
+  probeUrls: readonly string[],
+  now: () => number,
+  monotonic: () => number,
+  log: Logger,
+): { certificates?: CertificateWatch } {
+  if (!probeUrls.some((url) => url.startsWith('https:')) || config.CERTIFICATE_CHECK_INTERVAL === null) return {};
+  return { certificates: createCertificateWatch({ probeUrls, intervalMs: config.CERTIFICATE_CHECK_INTERVAL, now, monotonic, log }) };
 }
 
 async function closeServer(server: Server): Promise<void> {

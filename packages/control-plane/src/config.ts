@@ -29,6 +29,10 @@ const databaseUrl: Parser<string> = (t) => {
   if (!/^(sqlite:.+|postgres(ql)?:\/\/.+)$/.test(t)) throw new Error('must be sqlite:<path> or postgres://…');
   return t;
 };
+const noneOr =
+  <T>(parse: Parser<T>): Parser<T | null> =>
+  (t) =>
+    t === 'none' ? null : parse(t);
 const urls: Parser<string[]> = (t) => list(t).map(httpUrl);
 const registryAddr: Parser<string> = (t) => {
   if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(t))
@@ -202,6 +206,11 @@ export const SETTINGS = {
     doc: 'One URL per entry point of each proxy, comma-separated; used to confirm that a proxy serves a new route and, for https URLs, that it reaches the node',
     shown: 'none: a route counts as live SETTLE_TIME after the proxy fetched it',
     parse: urls,
+  },
+  CERTIFICATE_CHECK_INTERVAL: {
+    doc: 'Time between two checks of a certificate that is in order, for each published host, at the https addresses of PROXY_PROBE_URLS; none: no checks (docs/https.md)',
+    default: '1h',
+    parse: noneOr(atLeast(1_000)),
   },
   ALLOWED_GIT_HOSTS: {
     doc: 'Hosts from which projects may be cloned, comma-separated; *.name allows all subdomains of name',

@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { Certificate } from './certificate.ts';
 import { MOUNT_MODES } from './dataset.ts';
 import { ByName } from './route.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
@@ -147,6 +148,9 @@ export const Project = Type.Object({
   build_arg_names: Type.Array(Type.String()),
   url: Type.String(),
   running_deployment_id: orNull(Id),
+  certificate: Type.Union([Certificate, Type.Null()], {
+    description: 'the certificate that the proxy serves for the host of this project; null: not checked yet, or not published over https',
+  }),
   deleting: Type.Boolean(),
   created_at: Time,
   updated_at: Time,

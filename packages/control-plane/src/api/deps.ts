@@ -12,7 +12,7 @@ import type { Telemetry } from '../domain/telemetry.ts';
 import type { UptimeClock } from '../domain/uptime.ts';
 import type { Vault } from '../domain/vault.ts';
 import type { Driver } from '../flow/drive.ts';
-import type { AliasWatch, ConfigSource } from '../domain/configuration.ts';
+import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/configuration.ts';
 import type { PasswordCost } from './auth/passwords.ts';
 
 export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
@@ -72,6 +72,8 @@ export type ApiDeps = {
   presence: Presence;
   /** Absent if PROXY_PROBE_URLS is not set. */
   aliases?: AliasWatch;
+  /** Absent without an https address in PROXY_PROBE_URLS. */
+  certificates?: CertificateWatch;
   /** BACKUP_INTERVAL; null without BACKUP_TO. */
   backupIntervalMs: number | null;
   now: () => number;

@@ -16,7 +16,10 @@ export type Metrics = {
   render(): Promise<{ type: string; text: string }>;
 };
 
-type MetricDeps = Pick<ApiDeps, 'loops' | 'stores' | 'source' | 'settings' | 'telemetry' | 'limits' | 'now' | 'vault' | 'backupIntervalMs'>;
+type MetricDeps = Pick<
+  ApiDeps,
+  'loops' | 'stores' | 'source' | 'settings' | 'telemetry' | 'limits' | 'now' | 'vault' | 'backupIntervalMs' | 'certificates'
+>;
 type Reading = { labels: Record<string, string>; value: number };
 type GaugeRow = { name: string; help: string; labels: string[]; read: () => Reading[] | Promise<Reading[]> };
 
@@ -150,7 +153,10 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
 }
 
 /** Gauges, read at each request of Prometheus. */
-const gauges = ({ loops, stores, source, settings, limits, now, vault, backupIntervalMs }: MetricDeps, holds: Holds): GaugeRow[] => [
+const gauges = (
+  { loops, stores, source, settings, limits, now, vault, backupIntervalMs, certificates }: MetricDeps,
+  holds: Holds,
+): GaugeRow[] => [
   {
     name: 'berth_build_info',
     help: 'Always 1; the labels are the versions of Berth and Node.js',
@@ -168,6 +174,18 @@ const gauges = ({ loops, stores, source, settings, limits, now, vault, backupInt
     help: 'BACKUP_INTERVAL; 0 if no backups are scheduled',
     labels: [],
     read: () => [{ labels: {}, value: (backupIntervalMs ?? 0) / 1000 }],
+  },
+  {
+    name: 'berth_certificate_problems',
+    help: 'Published hosts without a good certificate at the proxy: missing, invalid, or not renewed in time; 0 if none is checked',
+    labels: [],
+    read: () => [{ labels: {}, value: certificates?.problems().length ?? 0 }],
+  },
+  {
+    name: 'berth_certificate_first_expiry_timestamp_seconds',
+    help: 'Earliest end of a certificate that the proxy serves for a published host; 0 if none is known',
+    labels: [],
+    read: () => [{ labels: {}, value: (certificates?.firstExpiry() ?? 0) / 1000 }],
   },
   {
     name: 'berth_nodes',

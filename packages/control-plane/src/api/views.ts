@@ -14,6 +14,7 @@ import type { User } from '@berth/wire/user';
 import { isOpenTask, type Role } from '@berth/wire/vocabulary';
 import type { Static } from 'typebox';
 import { maySeeEnv } from '../domain/access.ts';
+import type { HostCertificate } from '../domain/configuration.ts';
 import type { StatusRecord } from '../domain/commit-statuses.ts';
 import type { DatasetFact, Limits } from '../domain/facts.ts';
 import type { DeliveryRecord, HookRecord } from '../domain/hooks.ts';
@@ -40,7 +41,13 @@ const timeOrNull = (ms: number | null): string | null => (ms === null ? null : t
 
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 
-export function projectView(p: ProjectRecord, runningId: string | null, role: Role, settings: ViewSettings): Project {
+export function projectView(
+  p: ProjectRecord,
+  runningId: string | null,
+  role: Role,
+  settings: ViewSettings,
+  certificate: HostCertificate | null,
+): Project {
   const { flow_version: _v, secrets_version: _s, last_generation: _g, deleting_at, created_at, updated_at, env, build_args, ...shown } = p;
   const hidden = !maySeeEnv(role);
   const env_names = Object.keys(env).sort();
@@ -52,6 +59,10 @@ export function projectView(p: ProjectRecord, runningId: string | null, role: Ro
     env_hidden: hidden,
     url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
     running_deployment_id: runningId,
+    certificate:
+      certificate === null
+        ? null
+        : { ...certificate, not_after: timeOrNull(certificate.not_after), checked_at: time(certificate.checked_at) },
     deleting: deleting_at !== null,
     created_at: time(created_at),
     updated_at: time(updated_at),

@@ -1,4 +1,6 @@
 /** Types of the reverse proxy's configuration. routing/ builds it, the API serves it, and a loop checks whether it is live. */
+import type { Judged } from './certificates.ts';
+
 export type BuiltConfig = {
   /** The served JSON with sorted keys. */
   bytes: string;
@@ -27,6 +29,19 @@ export type ConfigSource = {
   /** Reads the routes again. Throws what the store throws. */
   refresh(): Promise<void>;
   close(): void;
+};
+
+/** A host that the proxy serves over https. `project_id`: null for Berth's own. */
+export type WatchedHost = { host: string; project_id: string | null };
+export type HostCertificate = Judged & { checked_at: number };
+/** `check` asks for some of the hosts, those that are due. It never throws. */
+export type CertificateWatch = {
+  check(hosts: readonly WatchedHost[], signal: AbortSignal): Promise<void>;
+  /** Null if it is not known yet. */
+  ofProject(id: string): HostCertificate | null;
+  problems(): { host: string; problem: string }[];
+  /** Earliest end of a certificate; null if none is known. */
+  firstExpiry(): number | null;
 };
 
 /** `kept`: whether a proxy forwards headers like `X!Forwarded!User`; null if not known yet. `check` never throws. */

@@ -2,7 +2,7 @@
 import type { Logger } from '@berth/kit/log';
 import type { BackupSettings } from '../domain/backups.ts';
 import type { Changes } from '../domain/changes.ts';
-import type { AliasWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
+import type { AliasWatch, CertificateWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
 import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/forge-api.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
@@ -47,6 +47,10 @@ export type LoopDeps = {
   reach: Reach | null;
   /** Unset without PROXY_PROBE_URLS. */
   aliases?: AliasWatch;
+  /** Unset without an https address in PROXY_PROBE_URLS. */
+  certificates?: CertificateWatch;
+  /** Host of PUBLIC_URL, where that is https. */
+  ownHost?: string;
   settleMs: number;
   /** Null without shared storage. */
   datasets: DatasetSettings | null;

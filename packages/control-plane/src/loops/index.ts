@@ -2,6 +2,7 @@
 import { type Loop, startLoop } from '@berth/kit/loop';
 import type { LoopDeps } from './deps.ts';
 import { backups } from './backups.ts';
+import { certificates } from './certificates.ts';
 import { commitStatuses } from './commit-statuses.ts';
 import { datasetChanges } from './dataset-changes.ts';
 import { datasetMonitor } from './dataset-monitor.ts';
@@ -79,6 +80,13 @@ export const LOOPS = [
     periodMs: 30_000,
     wokenBy: [],
     make: proxyHeaders,
+  },
+  {
+    name: 'certificates',
+    description: 'checks the certificates that the proxy serves',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: certificates,
   },
   {
     name: 'node-watch',

@@ -1,5 +1,6 @@
 /** Routes of projects and their settings. Checks settings against domain/project-rules.ts. */
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
+import type { HostCertificate } from '../../domain/configuration.ts';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import { withPaths } from '../../domain/mounts.ts';
@@ -16,6 +17,7 @@ import { projectView } from '../views.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, source, settings, now, log } = deps;
+  const certificateOf = (id: string): HostCertificate | null => deps.certificates?.ofProject(id) ?? null;
   /** Reads the datasets only if the request names some. */
   async function rulesFor(body: Pick<ProjectPatch, 'datasets'>): Promise<ProjectRules> {
     const names = new Map(body.datasets === undefined ? [] : (await stores.datasets.facts()).map((d) => [d.id, d.name]));
@@ -39,7 +41,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   async function view(project: ProjectRecord, { user, setEtag }: { user: Caller; setEtag: SetEtag }): Promise<Project> {
     const running = await stores.projects.runningDeployments([project.id]);
     setEtag(projectEtag(project, user.role));
-    return projectView(project, running.get(project.id) ?? null, user.role, settings);
+    return projectView(project, running.get(project.id) ?? null, user.role, settings, certificateOf(project.id));
   }
 
   /** Returns the check of If-Match. The store calls it inside the transaction. */
@@ -85,7 +87,10 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   route('listProjects', async ({ query, user }) => {
     const { items, next } = await stores.projects.list(pageOf(query), query);
     const running = await stores.projects.runningDeployments(items.map((p) => p.id));
-    return { items: items.map((p) => projectView(p, running.get(p.id) ?? null, user.role, settings)), next_cursor: next };
+    return {
+      items: items.map((p) => projectView(p, running.get(p.id) ?? null, user.role, settings, certificateOf(p.id))),
+      next_cursor: next,
+    };
   });
 
   route('createProject', async (call) => {

@@ -9,6 +9,7 @@ import type { NodeNotes } from '../node-notes.ts';
 
 const PING_MS = 2_000;
 const MAX_DOUBLED = 20;
+const MAX_CERTIFICATES = 20;
 /** Cache time of doubled nodes. /readyz is public, so the number of requests must not determine the number of queries. */
 const DOUBLED_CACHE_MS = 5_000;
 const KEYS_CACHE_MS = 5_000;
@@ -38,7 +39,14 @@ export function systemRoutes(route: Define, deps: Deps): void {
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
     const unrouted = source.problems().map((p) => `route not published: ${p}`);
-    const notes = [...settings.notes, ...proxyNotes(), ...unrouted, ...(await doubled()), ...nodeNotes.flatMap((n) => n.notes())];
+    const notes = [
+      ...settings.notes,
+      ...proxyNotes(),
+      ...certificateNotes(),
+      ...unrouted,
+      ...(await doubled()),
+      ...nodeNotes.flatMap((n) => n.notes()),
+    ];
     void reply.code(ready ? 200 : 503).send({ status, parts, notes });
     return SENT;
   });
@@ -57,6 +65,15 @@ export function systemRoutes(route: Define, deps: Deps): void {
             '3.7.13 or newer with aliasHeadersStrategy: delete on both entry points',
         ]
       : [];
+
+  function certificateNotes(): string[] {
+    const problems = deps.certificates?.problems() ?? [];
+    const more = problems.length - MAX_CERTIFICATES;
+    return [
+      ...problems.slice(0, MAX_CERTIFICATES).map(({ problem }) => problem),
+      ...(more > 0 ? [`${more} more hosts have no good certificate`] : []),
+    ];
+  }
 
   /** Without addresses, because /readyz is public. */
   async function readDoubled(): Promise<string[]> {
