@@ -8,7 +8,7 @@ import { childEnvironment } from './run.mjs';
 import { printLine } from './progress.mjs';
 
 /** These scripts use parts that only tests need. */
-const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts'];
+const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts', 'backup-rounds.ts'];
 
 /**
  * Sets up, then runs a TypeScript file with Node 24. BERTH_CAPABILITIES holds the result of the set-up as JSON.

@@ -21,6 +21,7 @@ export function createRecentNodes<T extends { hostname: string }>({ now, offline
     set(id: string, node: T): void {
       if (nodes.has(id) || nodes.size < MAX_NODES) nodes.set(id, { ...node, at: now() });
     },
+    get: (id: string): T | undefined => nodes.get(id),
     delete: (id: string): void => void nodes.delete(id),
     all(): T[] {
       const oldest = now() - offlineMs;

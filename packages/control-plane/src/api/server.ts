@@ -29,6 +29,7 @@ import { openapiDocument } from './openapi/document.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
 import { createNodeEngines } from './node-engines.ts';
+import { createQuarantine } from './node-quarantine.ts';
 import { createNodeSettings } from './node-settings.ts';
 import { agentRoutes } from './routes/agent.ts';
 import { auditRoutes } from './routes/audit.ts';
@@ -172,7 +173,8 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   placementRoutes(route, deps);
   const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
   const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock)];
-  agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes });
+  const quarantine = createQuarantine(clock);
+  agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine });
   agentDatasetRoutes(route, { ...deps, agents });
   gatewayRoutes(route, {
     ...deps,
@@ -181,7 +183,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     codeRequests: createAttempts(deps.now, DEVICE_CODES_A_MINUTE),
   });
   traefikRoutes(route, { ...deps, holds });
-  systemRoutes(route, { ...deps, metrics, holds, nodeNotes, openapi: document });
+  systemRoutes(route, { ...deps, metrics, holds, nodeNotes: [...nodeNotes, quarantine], openapi: document });
   define.assertComplete();
   return server;
 }

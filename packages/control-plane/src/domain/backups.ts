@@ -21,6 +21,17 @@ export type BackupStore = {
   list(): Promise<BackupRecord[]>;
 };
 
+/** The mark of a restore in the database. */
+export type Restored = {
+  /** Name of the backup. */
+  name: string;
+  backup_at: string;
+  restored_at: string;
+  as_new: boolean;
+};
+/** Row of `meta` with Restored as JSON. */
+export const RESTORED = 'restored';
+
 /** A backup that has not ended after this time has failed: its process is killed then. */
 export const LONGEST_BACKUP_MS = 2 * 3_600_000;
 /** Time until the next try after a failure, unless the interval is shorter. */

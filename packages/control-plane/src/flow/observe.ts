@@ -10,6 +10,7 @@ import type { DeploymentRecord, NodeRecord, ProjectRecord } from '../domain/reco
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { undeployedNames } from './release.ts';
+import { routeTo } from './route.ts';
 import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
 import { createRetireTask, finalName, removes } from './tasks.ts';
@@ -22,10 +23,12 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   const { container } = event;
   if (container?.state === 'running' && container.host_port !== null && container.host_port !== d.host_port)
     movePort(draft, d, container.host_port);
+  const squatter = holderOfPort(draft.node(d.node_id), d, container);
+  updateRoute(draft, d, container, squatter);
   // An open retire task renames the container, so a wrong name is normal until it ends.
   const retiring = draft.facts.tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id);
   const holder = holderOfName(draft.node(d.node_id), d);
-  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder });
+  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder, squatter });
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
   // The drift is over only when that task has ended.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
@@ -34,6 +37,16 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   // Renames the container if an earlier retire task was lost and no other container has the name.
   if (!retiring && container !== null && isMisnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
+}
+
+/** Withdraws a route that leads to another container, and publishes it again when the deployment's own container runs. */
+function updateRoute(draft: Draft, d: DeploymentRecord, container: Container | null, squatter: Container | null): void {
+  if (d.status !== 'running') return;
+  const { route, project } = draft.facts;
+  if (squatter !== null && route?.deployment_id === d.id) draft.plan.route = { remove: { project_id: d.project_id } };
+  if (route !== null || project.deleting_at !== null || container?.state !== 'running' || container.host_port === null) return;
+  const node = draft.node(d.node_id);
+  if (node !== undefined) draft.plan.route = routeTo(draft, d, node, container.host_port);
 }
 
 /**
@@ -67,14 +80,17 @@ const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts)
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
 type Judgement = { status: HealthState; detail: string | null };
-type At = { now: number; retiring: boolean; holder: Container | null };
+/** `holder` and `squatter`: other containers with its name and with its port. */
+type At = { now: number; retiring: boolean; holder: Container | null; squatter: Container | null };
 /** An unhealthy container must run this long to become healthy: a crash loop is not healthy between two crashes. */
 const STEADY_MS = 10_000;
 
 /** Returns the health of a deployment by its container as the agent reported it. `detail` is null if the container is healthy. */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
-  if (container === null) return { status: 'unhealthy', detail: 'its container is missing on its node; deploy it again' };
-  if (container.state !== 'running') return { status: 'unhealthy', detail: isStoppedFirst(d) ? d.waiting : whyDown(container) };
+  const taken = at.squatter === null ? '' : `; its port ${d.host_port} now belongs to ${at.squatter.name}, so it gets no requests`;
+  if (container === null) return { status: 'unhealthy', detail: `its container is missing on its node; deploy it again${taken}` };
+  if (container.state !== 'running')
+    return { status: 'unhealthy', detail: isStoppedFirst(d) ? d.waiting : `${whyDown(container)}${taken}` };
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
   const differing = differences(d, container, at);
@@ -117,6 +133,16 @@ function differences(d: DeploymentRecord, container: Container, { retiring, hold
 /** Returns another container that has the name `svc-{domain_prefix}` on the node, often one in quarantine. */
 export const holderOfName = (node: Pick<NodeRecord, 'containers'> | undefined, d: DeploymentRecord): Container | null =>
   node?.containers.find((c) => c.name === finalName(d.settings) && c.labels[LABELS.deployment] !== d.id) ?? null;
+
+/** Returns another container that serves at the port of a deployment whose own container is down. The engine gives free ports away. */
+export const holderOfPort = (
+  node: Pick<NodeRecord, 'containers'> | undefined,
+  d: DeploymentRecord,
+  own: Container | null,
+): Container | null =>
+  own?.state === 'running'
+    ? null
+    : (node?.containers.find((c) => c.state === 'running' && c.host_port === d.host_port && c.labels[LABELS.deployment] !== d.id) ?? null);
 
 const limit = (value: number | null, unit: string): string => (value === null ? 'none' : `${value}${unit}`);
 
@@ -184,7 +210,12 @@ export function isAsExpected(d: DeploymentRecord, node: NodeRecord, container: C
   if (isTerminal(d.status) || d.node_id !== node.id || isStoppedFirst(d)) return false;
   if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
-  const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false, holder: holderOfName(node, d) });
+  const { status, detail } = judge(d, container, {
+    now: node.last_seen_at,
+    retiring: false,
+    holder: holderOfName(node, d),
+    squatter: holderOfPort(node, d, container),
+  });
   return d.health?.status === status && d.health.detail === detail;
 }
 

@@ -86,7 +86,7 @@ function addOnce(draft: Draft, d: DeploymentRecord, kind: string, message: strin
 function showDrift(draft: Draft, d: DeploymentRecord): void {
   const seen = lastSeen(draft, d);
   if (d.status !== 'running' || seen === undefined) return;
-  const at = { now: draft.facts.now, retiring: false, holder: holderOfName(draft.node(d.node_id), d) };
+  const at = { now: draft.facts.now, retiring: false, holder: holderOfName(draft.node(d.node_id), d), squatter: null };
   const { status, detail } = judge(d, seen, at);
   if (status !== 'drifted' || d.health?.detail === detail) return;
   draft.set(d, { health: { status, since: at.now, detail } });

@@ -53,6 +53,9 @@ test('the container of a deployment that ended with the node is removed; an unkn
     (n) => n.id === back,
   );
   expect(listed?.quarantined).toEqual(['svc-shop-g9']);
+  expect((await api.call('readyz')).json['notes']).toContain(
+    'containers of unknown deployments are in quarantine on node-1: GET /api/nodes names them, and only people remove them',
+  );
   // A repeated registration requests nothing more.
   await register(api, { ...DEPLOY_NODE, containers });
   expect(await tasks(back)).toEqual(given);
@@ -62,5 +65,6 @@ test('a node without unknown containers shows none', async () => {
   const { project, deployment, node } = await live();
   await register(api, { ...DEPLOY_NODE, containers: [container('svc-shop', deployment, project, node)] });
   expect((await api.call('getNode', { params: { id: node } })).json['quarantined']).toEqual([]);
+  expect((await api.call('readyz')).text).not.toContain('quarantine');
   expect(await tasks(node)).toEqual([]);
 });

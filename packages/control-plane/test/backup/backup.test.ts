@@ -152,6 +152,11 @@ test('--as-new: sessions end, the secret of the old machine stays away, and the 
     ).length;
   expect([await count('api_sessions'), await count('api_tokens'), await count('projects')]).toEqual([0, 1, 2]);
   await db.destroy();
+  const next = await controlPlane(place.databaseUrl);
+  expect((await next.call('readyz')).json['notes']).toContainEqual(
+    expect.stringMatching(/^restored on 20\S+ from the backup of 20\S+: Berth does not know what was deployed after that$/),
+  );
+  await next.close();
   const own = await backUp(place.databaseUrl, backups);
   expect(own.name.split('-')[1]).not.toBe(made.name.split('-')[1]);
 });

@@ -119,8 +119,11 @@ export async function fill(api: Api): Promise<string[]> {
 /** Not compared: about the process, or about the moment. */
 const OF_THE_PROCESS = ['me', 'placement', 'openapi', 'healthz', 'readyz', 'metrics', 'version', 'traefikConfig', 'cacheRoom'];
 
+/** A control plane in this process or another one. */
+type Callable = { call(name: RouteName, input?: Input): Promise<{ status: number; json: Record<string, unknown> }> };
+
 /** Returns the answers of all GET routes for people, by address. */
-export async function everything(api: Api): Promise<Record<string, unknown>> {
+export async function everything(api: Callable): Promise<Record<string, unknown>> {
   const answers: Record<string, unknown> = {};
   const get = async (name: RouteName, params: Record<string, string> = {}): Promise<{ id?: string; name?: string; host?: string }[]> => {
     const { json, status } = await api.call(name, { params, as: 'admin' });

@@ -22,7 +22,7 @@ const container = (over: Partial<ObservedContainer> = {}): ObservedContainer => 
   cpus: null,
   ...over,
 });
-const at = { now: NOW, retiring: false, holder: null };
+const at = { now: NOW, retiring: false, holder: null, squatter: null };
 const limited = on.running({ settings: { ...SETTINGS, memory_bytes: 1e8, cpus: 0.5 } });
 const down = (over: Partial<ObservedContainer>) => container({ host_port: null, ...over });
 const started = (msAgo: number) => ({ started_at: new Date(NOW - msAgo).toISOString() });
@@ -126,6 +126,43 @@ describe('observed', () => {
     const plan = see(on.running(), container({ image: 'somebody/else:1' }));
     expect(changeOf(plan, 'd2').health?.status).toBe('drifted');
     expect([plan.route, plan.createTasks]).toEqual([null, []]);
+  });
+});
+
+describe('another container has the port of one that is down', () => {
+  // After a restore from an older copy, or a restart of the engine.
+  const other = container({ id: 'c9', name: 'svc-blog', labels: { 'berth.deployment': 'forgotten', 'berth.project': 'p9' } });
+  const seen = (d: DeploymentRecord, mine: ObservedContainer | null, { routed = true, others = [other] } = {}) =>
+    advance(
+      d,
+      { type: 'observed', node_id: 'n1', container: mine },
+      facts({
+        live: [d],
+        route: routed ? routeTo(d) : null,
+        nodes: [node({ containers: [...(mine === null ? [] : [mine]), ...others] })],
+      }),
+    );
+
+  it.each([
+    ['missing', null],
+    ['exited', down({ state: 'exited', exit_code: 1 })],
+  ])('its container is %s: the route is withdrawn, because it would lead to another project', (_, mine) => {
+    const plan = seen(on.running(), mine);
+    expect(plan.route).toEqual({ remove: { project_id: 'p1' } });
+    const { health } = changeOf(plan, 'd2');
+    expect(health).toMatchObject({ status: 'unhealthy' });
+    expect(health?.detail).toMatch(/; its port 32002 now belongs to svc-blog, so it gets no requests$/);
+    expect(isEmptyPlan(seen(on.running({ health: health ?? null }), mine, { routed: false }))).toBe(true);
+  });
+  it('the route stays while nothing else has the port', () => {
+    for (const others of [[], [{ ...other, state: 'exited' as const }], [{ ...other, host_port: 32_009 }]])
+      expect(seen(on.running(), null, { others }).route).toBeNull();
+  });
+  it('the route comes back with the container', () => {
+    const d = on.running({ health: { status: 'unhealthy', since: NOW - 9000, detail: 'its container is gone' } });
+    const plan = seen(d, container({ host_port: 32_007 }), { routed: false });
+    expect(plan.route).toMatchObject({ set: { deployment_id: 'd2', host_port: 32_007, host_ip: '10.0.0.1' } });
+    expect(seen(d, container(), { routed: false, others: [] }).route).toMatchObject({ set: { host_port: 32_002 } });
   });
 });
 

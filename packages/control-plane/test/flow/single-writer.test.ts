@@ -312,7 +312,7 @@ describe('a version that was stopped for one that failed', () => {
     const plan = advance(stopped, event, over({ live: [stopped], tasks: [start] }));
     expect(plan.storyLines).toMatchObject([{ kind: 'retire_failed', message: 'home could not restart the container: the engine is busy' }]);
     const left = { ...stopped, ...changeOf(plan, 'd1') };
-    expect(judge(left, atHome.containers[0] ?? null, { now: NOW, retiring: false, holder: null })).toEqual({
+    expect(judge(left, atHome.containers[0] ?? null, { now: NOW, retiring: false, holder: null, squatter: null })).toEqual({
       status: 'unhealthy',
       detail: 'home could not restart the container: the engine is busy',
     });

@@ -23,6 +23,7 @@ import { createGitAccess, createHostKeysSeen } from '../git-access.ts';
 import { type Holds, readUntil } from '../holds.ts';
 import { changesOf, type NodeChangeLog } from '../node-changes.ts';
 import type { NodeNotes } from '../node-notes.ts';
+import type { Quarantine } from '../node-quarantine.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
 import { nodeView, taskView, time } from '../views.ts';
@@ -33,10 +34,10 @@ const LARGE = { bodyLimit: 8 * 1_048_576 };
 /** ETag of the empty list, computed once because it is by far the most common answer. */
 const NO_TASKS = etagOf('[]');
 
-type Deps = ApiDeps & { holds: Holds; agents: Agents; nodeChanges: NodeChangeLog; nodeNotes: readonly NodeNotes[] };
+type Deps = ApiDeps & { holds: Holds; agents: Agents; nodeChanges: NodeChangeLog; nodeNotes: readonly NodeNotes[]; quarantine: Quarantine };
 
 export function agentRoutes(route: Define, deps: Deps): void {
-  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes } = deps;
+  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes, quarantine } = deps;
   const deletedDatasets = createDeletedDatasets(stores, changes);
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
@@ -91,17 +92,13 @@ export function agentRoutes(route: Define, deps: Deps): void {
   }
   const sourceOf = (request: FastifyRequest): { address: string; requestId: string } => ({ address: request.ip, requestId: request.id });
 
-  /** The last quarantined containers by node. A registration arrives every 30 s, so each set is logged only once. */
-  const unknownOn = new Map<string, string>();
   function warnAboutUnknown(node: NodeRecord, containers: readonly string[], request: FastifyRequest): void {
-    const text = [...containers].sort().join(', ');
-    if (text !== '' && text !== unknownOn.get(node.id))
+    // A registration arrives every 30 s, so each set is logged only once.
+    if (quarantine.seen(node, containers) && containers.length > 0)
       request.log.warn(
         { node: node.hostname, containers },
         'found containers of unknown deployments; they are quarantined: only people remove them',
       );
-    if (text === '') unknownOn.delete(node.id);
-    else unknownOn.set(node.id, text);
   }
 
   function notify({ node, before, routesMoved }: Registered): void {

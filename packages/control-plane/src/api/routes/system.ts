@@ -1,6 +1,6 @@
 /** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
-import { isLate, lastGood } from '../../domain/backups.ts';
+import { isLate, lastGood, RESTORED, type Restored } from '../../domain/backups.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Holds } from '../holds.ts';
@@ -24,10 +24,12 @@ const ageOf = (ms: number): string => {
       : `${Math.floor(minutes / 1440)} days`;
 };
 
+const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
+
 /** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
 type Part = { name: string; ok: boolean; required: boolean; detail: string };
 
-type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly NodeNotes[]; openapi: object };
+type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly Pick<NodeNotes, 'notes'>[]; openapi: object };
 
 export function systemRoutes(route: Define, deps: Deps): void {
   const { stores, source, loops, settings, metrics, log, limits, now, nodeNotes, vault } = deps;
@@ -45,6 +47,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
       ...certificateNotes(),
       ...unrouted,
       ...(await doubled()),
+      ...(await restored()),
       ...nodeNotes.flatMap((n) => n.notes()),
     ];
     void reply.code(ready ? 200 : 503).send({ status, parts, notes });
@@ -55,6 +58,20 @@ export function systemRoutes(route: Define, deps: Deps): void {
   function doubled(): Promise<string[]> {
     if (performance.now() >= cache.until) cache = { until: performance.now() + DOUBLED_CACHE_MS, doubled: readDoubled() };
     return cache.doubled;
+  }
+
+  /** The row is written before the control plane starts, so one read is enough. */
+  let restoredRow: Restored | 'never' | null = null;
+  async function restored(): Promise<string[]> {
+    try {
+      restoredRow ??= JSON.parse((await stores.meta.get(RESTORED)) ?? '"never"') as Restored | 'never';
+    } catch (error) {
+      log.error({ err: error }, 'could not read when the database was restored');
+    }
+    if (restoredRow === null || restoredRow === 'never') return [];
+    const { restored_at, backup_at } = restoredRow;
+    if (now() - Date.parse(restored_at) > RESTORED_SHOWN_MS) return [];
+    return [`restored on ${restored_at} from the backup of ${backup_at}: Berth does not know what was deployed after that`];
   }
 
   /** Without addresses, because /readyz is public. The log has them. */

@@ -1,17 +1,7 @@
 /** Marks a restored database, and removes the rows that a control plane on another machine must not take over. */
 import { sql } from 'kysely';
+import { RESTORED, type Restored } from '../../domain/backups.ts';
 import { openPlain } from './plain.ts';
-
-export type Restored = {
-  /** Name of the backup. */
-  name: string;
-  backup_at: string;
-  restored_at: string;
-  as_new: boolean;
-};
-
-/** Row of `meta`, for /readyz. */
-export const RESTORED = 'restored';
 
 /** Sessions and codes of the old machine, and its one-time answers. */
 const OF_OLD_MACHINE = ['api_sessions', 'device_codes', 'used_codes', 'kept_answers', 'idempotency_keys'];
