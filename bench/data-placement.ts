@@ -59,6 +59,7 @@ const PLAIN: NodeRecord = {
   containers: [],
   earlier_nodes: [],
   observed_at: NOW,
+  observed_since: null,
   last_seen_at: NOW,
   last_polled_at: NOW,
   created_at: NOW,

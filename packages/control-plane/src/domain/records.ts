@@ -210,6 +210,8 @@ export type NodeRecord = {
   earlier_nodes: readonly EarlierNode[];
   /** Time of the last report of `containers` by the uptime clock (domain/uptime.ts), or null. */
   observed_at: number | null;
+  /** The agent made that report after this time by the uptime clock; null: unknown. */
+  observed_since: number | null;
   last_seen_at: number;
   last_polled_at: number | null;
   created_at: number;

@@ -248,7 +248,7 @@ async function observed({ stores }: DriverDeps, decider: Decider, node: NodeReco
   for (const d of known) {
     const container = reported.get(d.id) ?? null;
     if (container !== null && isAsExpected(d, node, container)) continue;
-    await decider.advance(d.id, { type: 'observed', node_id: node.id, container });
+    await decider.advance(d.id, { type: 'observed', node_id: node.id, container, listed_after: node.observed_since });
   }
   for (const d of missing) await decider.advance(d.id, { type: 'observed', node_id: node.id, container: null });
   for (const { id } of known) reported.delete(id);

@@ -21,8 +21,11 @@ export type FlowEvent =
   /** `reachable`: its agent still works, so running deployments move before they end. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
-  /** The node's agent reported this container of the deployment, or no container (null). */
-  | { type: 'observed'; node_id: string; container: ObservedContainer | null }
+  /**
+   * The node's agent reported this container of the deployment, or no container (null). `listed_after`: the agent listed its containers
+   * after this time by the uptime clock; null or unset: unknown.
+   */
+  | { type: 'observed'; node_id: string; container: ObservedContainer | null; listed_after?: number | null }
   /** The node has not reported for longer than the offline limit. */
   | { type: 'node_silent' };
 

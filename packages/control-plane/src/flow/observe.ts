@@ -4,6 +4,7 @@
  * containers of unknown deployments stay (quarantine).
  */
 import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
+import { finalName } from '../domain/container-name.ts';
 import type { Facts } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord } from '../domain/records.ts';
@@ -13,7 +14,7 @@ import { undeployedNames } from './release.ts';
 import { routeTo } from './route.ts';
 import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
-import { createRetireTask, finalName, removes } from './tasks.ts';
+import { createRetireTask, removes } from './tasks.ts';
 
 /** Updates health, port and name of a deployment that is running or whose route is published. */
 export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'observed'>): void {
@@ -25,8 +26,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
     movePort(draft, d, container.host_port);
   const squatter = holderOfPort(draft.node(d.node_id), d, container);
   updateRoute(draft, d, container, squatter);
-  // An open retire task renames the container, so a wrong name is normal until it ends.
-  const retiring = draft.facts.tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id);
+  const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
   const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder, squatter });
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
@@ -47,6 +47,16 @@ function updateRoute(draft: Draft, d: DeploymentRecord, container: Container | n
   if (route !== null || project.deleting_at !== null || container?.state !== 'running' || container.host_port === null) return;
   const node = draft.node(d.node_id);
   if (node !== undefined) draft.plan.route = routeTo(draft, d, node, container.host_port);
+}
+
+/**
+ * Returns whether a wrong name is normal: a retire task renames the container, and the list may be older than the end of that task. The
+ * report of the task and the list travel on two connections.
+ */
+function mayBeRenaming({ tasks, endedWork }: Facts, d: DeploymentRecord, { listed_after = null }: EventOf<'observed'>): boolean {
+  if (tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id)) return true;
+  const endedAt = endedWork.find((w) => w.node_id === d.node_id)?.claimed_at ?? null;
+  return listed_after !== null && endedAt !== null && listed_after <= endedAt;
 }
 
 /**

@@ -2,15 +2,14 @@
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
 import { buildSettings } from '../domain/build-needs.ts';
+import { finalName } from '../domain/container-name.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import { projectUrl } from '../domain/host.ts';
 import { copyMs } from './data.ts';
-import type { DeploymentRecord, NodeRecord, ProjectSettings, TaskRecord } from '../domain/records.ts';
+import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
 import { buildSecrets, deploySecrets } from './secrets.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 
-/** Name of the container that serves a project (docs/contract.md "Deployment flow"). */
-export const finalName = (settings: Pick<ProjectSettings, 'domain_prefix'>): string => `svc-${settings.domain_prefix}`;
 export const generationName = (d: Pick<DeploymentRecord, 'settings' | 'generation'>): string => `${finalName(d.settings)}-g${d.generation}`;
 
 export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: NodeFact): void {

@@ -1,5 +1,6 @@
 /** Reads everything that a decision about one project uses, and writes its plan. */
 import { DomainError } from '../domain/errors.ts';
+import { isMisnamedOn } from '../domain/container-name.ts';
 import type { GitCredentials } from '../domain/build-needs.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
@@ -39,6 +40,10 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
         const record = projectOf(project);
         const deployments = live.map(deploymentOf);
         const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) => settings.datasets.map((use) => use.dataset_id));
+        const nodes = await nodeFacts(tx, memory);
+        const needsEnds =
+          [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate') ||
+          deployments.some((d) => isMisnamedOn(nodes, d));
         return {
           project: record,
           datasets: await datasetFacts(tx, [...used, ...datasetIds]),
@@ -46,10 +51,8 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           live: deployments.sort((a, b) => a.generation - b.generation),
           tasks: tasks.map(taskOf),
           route: route ?? null,
-          nodes: await nodeFacts(tx, memory),
-          endedWork: [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate')
-            ? await endedWork(tx, projectId, now())
-            : [],
+          nodes,
+          endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,

@@ -70,6 +70,7 @@ export const node = (over: Partial<NodeFact> = {}): NodeFact => ({
   containers: [],
   earlier_nodes: [],
   observed_at: NOW,
+  observed_since: null,
   last_seen_at: NOW - 1000,
   last_polled_at: NOW - 1000,
   created_at: NOW - 1e6,

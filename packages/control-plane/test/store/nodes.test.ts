@@ -53,6 +53,7 @@ test('a node with the same host and role keeps its id and what people set', asyn
       containers: [],
       earlier_nodes: [],
       observed_at: null,
+      observed_since: null,
       last_seen_at: NOW,
       last_polled_at: null,
       created_at: NOW,
@@ -75,6 +76,7 @@ test('a node with the same host and role keeps its id and what people set', asyn
     cached,
     containers: [container('c')],
     observed_at: NOW + 1,
+    observed_since: NOW + 1,
     last_seen_at: NOW + 1,
   });
   // A missing list means "not checked", an empty list means "none".
@@ -83,6 +85,7 @@ test('a node with the same host and role keeps its id and what people set', asyn
     cached,
     free_storage: 9,
     observed_at: NOW + 1,
+    observed_since: NOW + 1,
     last_seen_at: NOW + 2,
   });
   await stores.nodes.markDeleting(first.node.id, NOW + 3);

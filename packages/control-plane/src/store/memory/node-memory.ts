@@ -129,6 +129,7 @@ export function createNodeMemory(db: Database, queryCache: NodeQueryCache): Node
       ...row,
       last_seen_at: Math.max(row.last_seen_at, mark.last_seen_at ?? 0),
       observed_at: latest(row.observed_at, mark.observed_at),
+      observed_since: latest(row.observed_since, mark.observed_since),
       last_polled_at: latest(row.last_polled_at, mark.last_polled_at),
       free_storage: isMarkNewer && mark.free_storage !== undefined ? mark.free_storage : (row.free_storage ?? null),
       disk: isMarkNewer && mark.disk !== undefined ? mark.disk : row.disk,
