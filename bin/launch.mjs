@@ -19,6 +19,7 @@ export const ON_THE_MACHINE = {
   export: 'control-plane',
   import: 'control-plane',
   install: 'operator',
+  doctor: 'operator',
 };
 
 /**

@@ -19,6 +19,14 @@ export function nodeWarning(version: string): string | null {
   return `Node.js ${version} lacks security fixes: run Berth with ${least} or newer`;
 }
 
+/** Compares the numbers of two versions; a suffix such as `-rc.1` does not count. */
+export function isOlderVersion(version: string, than: string): boolean {
+  const numbers = (text: string): number[] => (/\d+(\.\d+)*/.exec(text)?.[0] ?? '').split('.').map(Number);
+  const [left, right] = [numbers(version), numbers(than)];
+  for (const [i, least] of right.entries()) if ((left[i] ?? 0) !== least) return (left[i] ?? 0) < least;
+  return false;
+}
+
 export const Version = Type.Object({
   version: Type.String({ description: 'version of Berth' }),
   commit: orNull(Type.String({ description: 'commit of this build; null if unknown' })),

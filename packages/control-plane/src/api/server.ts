@@ -31,6 +31,7 @@ import { agentDatasetRoutes } from './routes/agent-datasets.ts';
 import { createNodeEngines } from './node-engines.ts';
 import { createQuarantine } from './node-quarantine.ts';
 import { createNodeSettings } from './node-settings.ts';
+import { createNodeVersions } from './node-versions.ts';
 import { agentRoutes } from './routes/agent.ts';
 import { auditRoutes } from './routes/audit.ts';
 import { authRoutes } from './routes/auth.ts';
@@ -172,7 +173,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   gitRoutes(route, { ...deps, agents });
   placementRoutes(route, deps);
   const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
-  const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock)];
+  const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock), createNodeVersions(clock)];
   const quarantine = createQuarantine(clock);
   agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine });
   agentDatasetRoutes(route, { ...deps, agents });

@@ -1,0 +1,19 @@
+/** Notes agents that are older than this control plane. Contract-only agents send no version. */
+import { BERTH_VERSION, isOlderVersion } from '@berth/wire/version';
+import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
+
+export function createNodeVersions(clock: { now: () => number; offlineMs: number }, version = BERTH_VERSION): NodeNotes {
+  const nodes = createRecentNodes<{ hostname: string }>(clock);
+  return {
+    registered({ id, hostname }, { agent_version }) {
+      if (agent_version !== undefined && isOlderVersion(agent_version, version)) nodes.set(id, { hostname });
+      else nodes.delete(id);
+    },
+    notes() {
+      const all = nodes.all();
+      return all.length === 0
+        ? []
+        : [`the agents of ${namesOf(all)} are older than this control plane (${version}): install its package there`];
+    },
+  };
+}

@@ -1,0 +1,164 @@
+/** What a check is, and the facts that several checks use. Each fact is read once. */
+import type { Result } from './result.ts';
+import { type Instance, lastLine, type Role } from './roles.ts';
+import type { Ran, System } from './system.ts';
+
+export type Check = {
+  name: string;
+  /** The roles that it is for. A check without an instance of them does not run. */
+  roles: readonly Role[];
+  run(context: Context): Promise<Result[]>;
+};
+
+export type Context = {
+  system: System;
+  /** Instances of the check's roles. */
+  instances: readonly Instance[];
+  /** All roles of this machine, also those that the operator did not ask for. */
+  all: readonly Instance[];
+  facts: Facts;
+};
+
+export type Readiness = {
+  status: number;
+  state: string;
+  parts: { name: string; ok: boolean; detail: string }[];
+  notes: string[];
+  reasons: string[];
+  /** Its last attempt to reach the control plane; `answers` if it succeeded. */
+  controlPlane: string;
+};
+export type Reached<T> = { value: T } | { problem: string };
+
+/** `auth`: the command logs in. */
+type DockerOptions = { timeoutMs?: number; stdin?: string; secrets?: readonly string[]; auth?: true };
+
+export type Facts = {
+  /** Returns the base URL of this process on this machine; null: it has none. */
+  urlOf(instance: Instance): Promise<string | null>;
+  readiness(instance: Instance): Promise<Reached<Readiness>>;
+  /** Runs the docker command for the engine of this instance. */
+  docker(instance: Instance, args: readonly string[], more?: DockerOptions): Promise<Ran | null>;
+};
+
+/** Notes of /readyz that a check of its own explains. */
+export const OLDER_AGENTS = /^the agents of .* are older than/;
+export const ABOUT_CERTIFICATES = /certificate/i;
+
+const HTTP_MS = 5_000;
+const DOCKER_MS = 10_000;
+const DEFAULT_LISTEN: Partial<Record<Role, string>> = {
+  'control-plane': '127.0.0.1:8080',
+  gateway: '127.0.0.1:4180',
+  relay: '127.0.0.1:8082',
+};
+
+export const listenOf = ({ role, settings }: Pick<Instance, 'role' | 'settings'>): { host: string; port: number } | null => {
+  const text = settings.get('LISTEN') || DEFAULT_LISTEN[role];
+  const [, six, four, port] = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]*)):(\d{1,5})$/.exec(text ?? '') ?? [];
+  return port === undefined ? null : { host: six ?? four ?? '', port: Number(port) };
+};
+
+export function createFacts(system: System): Facts {
+  const readings = new Map<Instance, Promise<Reached<Readiness>>>();
+  const urlOf = async (instance: Instance): Promise<string | null> => {
+    const listen = listenOf(instance);
+    if (listen === null) return null;
+    const host = instance.how === 'compose' ? await addressOfContainer(system, instance) : hereOf(listen.host);
+    return host === null ? null : `http://${host.includes(':') ? `[${host}]` : host}:${listen.port}`;
+  };
+  return {
+    urlOf,
+    readiness(instance) {
+      const reading = readings.get(instance) ?? urlOf(instance).then((url) => readReadiness(system, url));
+      readings.set(instance, reading);
+      return reading;
+    },
+    docker(instance, args, { timeoutMs = DOCKER_MS, auth, ...more } = {}) {
+      const host = instance.how === 'compose' ? undefined : instance.settings.get('DOCKER_HOST');
+      const plugins = instance.how === 'compose' ? undefined : instance.settings.get('DOCKER_PLUGINS_DIR');
+      const options = { timeoutMs, ...more, ...(host === undefined ? {} : { env: { DOCKER_HOST: host } }) };
+      if (auth !== true && plugins === undefined) return system.run(['docker', ...args], options);
+      // A configuration of its own: a login must not replace the operator's.
+      const config = JSON.stringify(plugins === undefined ? {} : { cliPluginsExtraDirs: [plugins] });
+      return system.withFile('config.json', config, (folder) => system.run(['docker', '--config', folder, ...args], options));
+    },
+  };
+}
+
+const hereOf = (host: string): string => (host === '' || host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host);
+
+async function addressOfContainer(system: System, { name }: Instance): Promise<string | null> {
+  const listed = await system.run(['docker', 'ps', '-q', '--filter', `label=com.docker.compose.service=${name}`], { timeoutMs: DOCKER_MS });
+  const id = listed?.stdout.trim().split('\n')[0] ?? '';
+  if (id === '') return null;
+  const format = '{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}';
+  const seen = await system.run(['docker', 'inspect', '--format', format, id], { timeoutMs: DOCKER_MS });
+  return seen?.stdout.trim().split(' ')[0] || null;
+}
+
+async function readReadiness(system: System, url: string | null): Promise<Reached<Readiness>> {
+  if (url === null) return { problem: 'its address on this machine is unknown' };
+  try {
+    const { status, text } = await system.get(`${url}/readyz`, { timeoutMs: HTTP_MS });
+    const body = JSON.parse(text) as { status?: string; control_plane?: string } & Partial<Pick<Readiness, 'parts' | 'notes' | 'reasons'>>;
+    const state = body.status ?? (status === 200 ? 'ready' : 'not_ready');
+    return {
+      value: {
+        status,
+        state,
+        parts: body.parts ?? [],
+        notes: body.notes ?? [],
+        reasons: body.reasons ?? [],
+        controlPlane: body.control_plane ?? 'answers',
+      },
+    };
+  } catch (error) {
+    return { problem: `${url} ${whyUnreached(error)}` };
+  }
+}
+
+/** Returns a predicate: “does not answer (connection refused)”. */
+export function whyUnreached(error: unknown): string {
+  const { name, message, cause } = error as Error;
+  if (name === 'TimeoutError') return 'does not answer in time';
+  const code = (cause as NodeJS.ErrnoException | undefined)?.code ?? (error as NodeJS.ErrnoException).code;
+  const words: Record<string, string> = {
+    ECONNREFUSED: 'does not answer (connection refused)',
+    ENOTFOUND: 'does not answer (its name is unknown)',
+    EAI_AGAIN: 'does not answer (no DNS server answers)',
+    EHOSTUNREACH: 'does not answer (no route to the host)',
+    ENETUNREACH: 'does not answer (the network is unreachable)',
+    ECONNRESET: 'closed the connection',
+  };
+  return words[code ?? ''] ?? `gave no usable answer (${code ?? message.slice(0, 200)})`;
+}
+
+/** Returns why a program gave no result; null: it did. */
+export function failedRun(program: string, ran: Ran | null): string | null {
+  if (ran === null) return `the program ${program} is not installed`;
+  if (ran.ended !== null) return `${program} did not end in time`;
+  return ran.code === 0 ? null : lastLine(ran.stderr) || lastLine(ran.stdout) || `${program} exited with ${ran.code}`;
+}
+
+/** The address at which this instance reaches the control plane. */
+export const controlPlaneOf = async ({ facts }: Context, instance: Instance): Promise<string | null> =>
+  instance.role === 'control-plane' ? facts.urlOf(instance) : (instance.settings.get('CONTROL_PLANE_URL')?.replace(/\/+$/, '') ?? null);
+
+/** The command that restarts an instance. */
+export const restartOf = ({ how, name, file, role }: Instance): string =>
+  how === 'compose'
+    ? `docker compose -f ${file} restart ${name}`
+    : how === 'package'
+      ? `systemctl restart ${unitOf({ name })}`
+      : `bin/berth ${role}`;
+export const logOf = ({ how, name, file }: Instance): string =>
+  how === 'compose'
+    ? `docker compose -f ${file} logs --tail 50 ${name}`
+    : how === 'package'
+      ? `journalctl -u ${unitOf({ name })} -n 50`
+      : 'its log';
+
+/** `agent-builder` is the unit berth-agent@builder. */
+export const unitOf = ({ name }: Pick<Instance, 'name'>): string =>
+  `berth-${name.startsWith('agent-') ? name.replace('agent-', 'agent@') : name}`;

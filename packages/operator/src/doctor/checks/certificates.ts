@@ -1,0 +1,80 @@
+/** The certificate of BASE_DOMAIN at the reverse proxy of this machine, and what the control plane knows about those of projects. */
+import { ABOUT_CERTIFICATES, type Check, type Context, logOf, whyUnreached } from '../check.ts';
+import { finding, notChecked, ok, type Result } from '../result.ts';
+import type { Instance } from '../roles.ts';
+
+const DAY_MS = 86_400_000;
+/** An ACME client renews certificates of 90 days 30 days before their end. */
+const SOON_MS = 14 * DAY_MS;
+const HTTPS_PORT = 443;
+
+export const CERTIFICATES: Check = {
+  name: 'certificates',
+  roles: ['proxy', 'control-plane'],
+  async run(context) {
+    const proxy = context.instances.find(({ role }) => role === 'proxy');
+    const parts = await Promise.all([proxy === undefined ? [] : atProxy(context, proxy), fromControlPlane(context)]);
+    return parts.flat();
+  },
+};
+
+async function atProxy({ system, all }: Context, proxy: Instance): Promise<Result[]> {
+  const setting = (name: string): string | undefined =>
+    all.map(({ settings }) => settings.get(name)).find((value) => value !== undefined && value !== '');
+  const domain = setting('BASE_DOMAIN')?.toLowerCase();
+  if (domain === undefined) return [notChecked('the certificate: this machine has no setting BASE_DOMAIN')];
+  if (setting('PUBLIC_URL')?.startsWith('http://') === true) return [ok('PUBLIC_URL is plain http: no certificate is needed')];
+  const consequence = 'browsers and git refuse the connection';
+  const log = `${logOf(proxy)}, and search for acme`;
+  try {
+    const { subject, names, validTo } = await system.certificate('127.0.0.1', HTTPS_PORT, domain);
+    const left = validTo - system.now();
+    if (/TRAEFIK DEFAULT CERT/i.test(subject))
+      return [
+        finding(
+          `Traefik has no certificate for ${domain}: it answers with its own default certificate`,
+          consequence,
+          `read why: ${log}; look at DNS and at port 80 or 443 from outside`,
+        ),
+      ];
+    if (!names.some((name) => name === domain || (name.startsWith('*.') && domain.slice(domain.indexOf('.')) === name.slice(1))))
+      return [finding(`the certificate at port ${HTTPS_PORT} is for ${names.join(', ') || subject}, not for ${domain}`, consequence, log)];
+    if (left <= 0)
+      return [
+        finding(`the certificate of ${domain} expired ${Math.ceil(-left / DAY_MS)} days ago`, consequence, `the renewal fails: ${log}`),
+      ];
+    if (left < SOON_MS)
+      return [
+        finding(
+          `the certificate of ${domain} expires in ${Math.floor(left / DAY_MS)} days, and it was not renewed`,
+          `then ${consequence}`,
+          `the renewal fails: ${log}`,
+        ),
+      ];
+    return [ok(`the certificate of ${domain} is valid for ${Math.floor(left / DAY_MS)} days`)];
+  } catch (error) {
+    return [notChecked(`the certificate of ${domain}: port ${HTTPS_PORT} of this machine ${whyUnreached(error)}`)];
+  }
+}
+
+/** /readyz has a part `certificates` while the control plane knows about a problem. */
+async function fromControlPlane({ instances, facts }: Context): Promise<Result[]> {
+  const results = await Promise.all(
+    instances
+      .filter(({ role }) => role === 'control-plane')
+      .map(async (instance) => {
+        const reached = await facts.readiness(instance);
+        if ('problem' in reached) return [];
+        return reached.value.notes
+          .filter((note) => ABOUT_CERTIFICATES.test(note))
+          .map((note) =>
+            finding(
+              note,
+              'browsers refuse the connection to these hosts',
+              'look at DNS and ports 80 and 443 from outside, and at the log of Traefik',
+            ),
+          );
+      }),
+  );
+  return results.flat();
+}

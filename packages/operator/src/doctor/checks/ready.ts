@@ -1,0 +1,76 @@
+/** Whether each process answers, and what it says about itself. */
+import { ABOUT_CERTIFICATES, type Check, logOf, OLDER_AGENTS, restartOf } from '../check.ts';
+import { finding, note, notChecked, ok, type Result } from '../result.ts';
+import type { Instance } from '../roles.ts';
+
+const CONSEQUENCES: Record<string, string> = {
+  'control-plane': 'nobody can deploy; projects that run continue',
+  gateway: 'nobody can sign in; projects with Require Auth answer with an error',
+  relay: 'a Traefik that restarts while the control plane is down gets no routes',
+  agent: 'this machine takes no work; containers that run continue',
+};
+
+/** Parts of /readyz that checks of their own explain. */
+const EXPLAINED = new Set(['backups', 'secrets']);
+
+const REMEDIES: Record<string, string> = {
+  database: 'look at its disk and server',
+  'jwt secret': 'give all control planes the same JWT_SECRET',
+  certificates: 'see docs/troubleshooting.md',
+};
+
+export const READY: Check = {
+  name: 'processes',
+  roles: ['control-plane', 'gateway', 'relay', 'agent'],
+  async run({ instances, facts }) {
+    const results = await Promise.all(
+      instances.map(async (instance): Promise<Result[]> => {
+        if ((await facts.urlOf(instance)) === null)
+          return [notChecked(`${instance.name} has no address for /readyz; set LISTEN in ${instance.file ?? 'its environment'}`)];
+        const reached = await facts.readiness(instance);
+        if ('problem' in reached) return [silent(instance, reached.problem)];
+        const { parts, notes, reasons, status, state, controlPlane } = reached.value;
+        const bad = parts.filter((part) => !part.ok && !EXPLAINED.has(part.name));
+        const found = [
+          ...bad.map(({ name, detail }) =>
+            finding(
+              `${instance.name} reports: ${name}: ${detail}`,
+              consequenceOf(instance, state),
+              `${REMEDIES[name] ?? 'read the log'}: ${logOf(instance)}`,
+            ),
+          ),
+          ...reasons.map((reason) => finding(`${instance.name} is not ready: ${reason}`, consequenceOf(instance, state), logOf(instance))),
+          ...(controlPlane === 'answers'
+            ? []
+            : [
+                finding(
+                  `${instance.name} does not reach the control plane: ${controlPlane}`,
+                  STALE,
+                  `curl ${instance.settings.get('CONTROL_PLANE_URL') ?? 'CONTROL_PLANE_URL'}/readyz`,
+                ),
+              ]),
+        ];
+        if (found.length === 0 && status !== 200)
+          return [finding(`${instance.name} is not ready (${status})`, consequenceOf(instance, state), logOf(instance))];
+        return [...(found.length > 0 ? found : [ok(`${instance.name} answers`)]), ...notes.filter((one) => !isExplained(one)).map(ofNote)];
+      }),
+    );
+    return results.flat();
+  },
+};
+
+const STALE = 'it works with what it got last; changes do not arrive';
+
+const isExplained = (note: string): boolean => note.startsWith('Node.js ') || OLDER_AGENTS.test(note) || ABOUT_CERTIFICATES.test(note);
+
+/** A setting that is not set may be a decision. Every other note is about something that fails. */
+const ofNote = (text: string): Result =>
+  / not set\b/.test(text)
+    ? note(text)
+    : finding(text, 'see docs/operating.md "Is Berth healthy?"', 'do what the sentence says, and run the doctor again');
+
+const consequenceOf = ({ role }: Instance, state: string): string =>
+  state === 'degraded' ? 'it serves, and a part of it fails' : (CONSEQUENCES[role] ?? '');
+
+const silent = (instance: Instance, problem: string): Result =>
+  finding(`${instance.name}: ${problem}`, CONSEQUENCES[instance.role] ?? '', `${restartOf(instance)}, then ${logOf(instance)}`);

@@ -1,0 +1,45 @@
+/**
+ * Looks at one folder in a process of its own, because a hung share blocks every call, and then the process with it. The script is a
+ * text: an artefact has no file for it.
+ */
+
+export type Folder = {
+  /** Code of the error, such as ESTALE; null: the folder is there. */
+  error: string | null;
+  device: number;
+  isEmpty: boolean;
+  /** Bytes and inodes of its file system; `free`: for users other than root. `inodes` is 0 where the file system has no such limit. */
+  total: number;
+  free: number;
+  inodes: number;
+  freeInodes: number;
+  /** The id in `.berth-share`; '' if the file holds something else; null if there is none. */
+  marker: string | null;
+};
+
+export const FOLDER_SCRIPT = `
+const { lstatSync, opendirSync, readFileSync, statfsSync, statSync } = require('node:fs');
+const path = process.argv[1];
+const found = { error: null, device: 0, isEmpty: true, total: 0, free: 0, inodes: 0, freeInodes: 0, marker: null };
+try {
+  const facts = statSync(path);
+  if (!facts.isDirectory()) throw Object.assign(new Error(), { code: 'ENOTDIR' });
+  found.device = facts.dev;
+  const space = statfsSync(path);
+  Object.assign(found, { total: space.blocks * space.bsize, free: space.bavail * space.bsize, inodes: space.files, freeInodes: space.ffree });
+  const folder = opendirSync(path);
+  for (let entry = folder.readSync(); entry !== null; entry = folder.readSync())
+    if (entry.name !== '.berth-share' && entry.name !== 'lost+found') { found.isEmpty = false; break; }
+  folder.closeSync();
+  const marker = path + '/.berth-share';
+  try {
+    // Only a regular file: a FIFO would block.
+    if (lstatSync(marker).isFile()) found.marker = /^berth-share ([0-9a-f-]{36})\\n$/.exec(readFileSync(marker, 'latin1').slice(0, 100))?.[1] ?? '';
+  } catch (error) {
+    if (error.code !== 'ENOENT') throw error;
+  }
+} catch (error) {
+  found.error = error.code ?? String(error);
+}
+process.stdout.write(JSON.stringify(found));
+`;

@@ -1,0 +1,24 @@
+/**
+ * What a check says. `not_checked` is a state of its own: a check that could not run says nothing about the machine. A check returns one
+ * result for each part that it checks.
+ */
+export type Finding = {
+  /** What is wrong. */
+  problem: string;
+  /** What happens because of it. */
+  consequence: string;
+  /** What to do; a command where possible. */
+  remedy: string;
+};
+/** `note`: worth knowing, and no reason to act. */
+export type Result = { state: 'ok' | 'note' | 'not_checked'; text: string } | ({ state: 'finding' } & Finding);
+
+export const ok = (text: string): Result => ({ state: 'ok', text });
+export const note = (text: string): Result => ({ state: 'note', text });
+export const notChecked = (text: string): Result => ({ state: 'not_checked', text });
+export const finding = (problem: string, consequence: string, remedy: string): Result => ({
+  state: 'finding',
+  problem,
+  consequence,
+  remedy,
+});

@@ -1,0 +1,158 @@
+/** Finds the roles that this machine has settings for: files of /etc/berth, the compose project there, or the environment. */
+import { join } from 'node:path';
+import { parseEnv } from '../lib/etc-files.ts';
+import type { System } from './system.ts';
+
+export const ROLES = ['control-plane', 'gateway', 'registry', 'proxy', 'relay', 'agent'] as const;
+export type Role = (typeof ROLES)[number];
+
+/** One process of Berth on this machine. */
+export type Instance = {
+  role: Role;
+  /** As in the names of files and units: `agent-builder`. */
+  name: string;
+  how: 'package' | 'compose' | 'environment';
+  /** File with the settings; null: the environment. */
+  file: string | null;
+  settings: ReadonlyMap<string, string>;
+  /** With compose: paths inside the container -> paths of this machine. */
+  mounts: ReadonlyMap<string, string>;
+};
+
+export type Found = { instances: Instance[]; problems: string[] };
+
+const NAME = /^(control-plane|gateway|registry|proxy|relay|agent(?:-[A-Za-z0-9_.-]+)?)\.env$/;
+const COMPOSE_MS = 15_000;
+
+export const composeFolder = (etc: string): string => join(etc, 'compose');
+
+/** `problems`: settings that could not be read. The environment counts only where no other settings are. */
+export async function findRoles(system: System, etc: string): Promise<Found> {
+  const found: Found = { instances: [], problems: [] };
+  for (const file of await listed(system, etc, found)) {
+    const name = NAME.exec(file)?.[1];
+    if (name === undefined) continue;
+    const path = join(etc, file);
+    try {
+      const text = (await system.read(path)) ?? '';
+      const role = name.startsWith('agent') ? 'agent' : (name as Role);
+      found.instances.push({ role, name, how: 'package', file: path, settings: parseEnv(text), mounts: new Map() });
+    } catch (error) {
+      found.problems.push(unreadable(path, error));
+    }
+  }
+  await addCompose(system, etc, found);
+  if (found.instances.length === 0 && found.problems.length === 0) found.instances.push(...fromEnvironment(system.env));
+  return found;
+}
+
+/** A role that was asked for, and that has no file: its settings are in the environment. */
+export function instanceFromEnvironment(role: Role, env: System['env']): Instance {
+  const settings = new Map(Object.entries(env).flatMap(([name, value]) => (value === undefined || value === '' ? [] : [[name, value]])));
+  const name = role === 'agent' && env['NODE_ROLE'] !== undefined ? `agent-${env['NODE_ROLE']}` : role;
+  return { role, name, how: 'environment', file: null, settings, mounts: new Map() };
+}
+
+/** Settings that only this process requires. */
+const MARKS: readonly (readonly [Role, string])[] = [
+  ['agent', 'NODE_ROLE'],
+  ['gateway', 'SESSION_SECRET'],
+  ['gateway', 'SESSION_SECRET_FILE'],
+  ['control-plane', 'BASE_DOMAIN'],
+];
+function fromEnvironment(env: System['env']): Instance[] {
+  const role = MARKS.find(([, setting]) => (env[setting] ?? '') !== '')?.[0];
+  return role === undefined ? [] : [instanceFromEnvironment(role, env)];
+}
+
+async function listed(system: System, folder: string, found: Found): Promise<string[]> {
+  try {
+    return (await system.list(folder)).sort();
+  } catch (error) {
+    found.problems.push(unreadable(folder, error));
+    return [];
+  }
+}
+
+const unreadable = (path: string, error: unknown): string => {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'EACCES' || code === 'EPERM' ? `${path}: permission denied; run as root` : `${path}: ${String(error)}`;
+};
+
+type Service = {
+  command?: string[] | null;
+  environment?: Record<string, string | null>;
+  secrets?: { source: string; target?: string }[];
+  volumes?: { type: string; source?: string; target: string }[];
+};
+type Project = { services?: Record<string, Service>; secrets?: Record<string, { file?: string }> };
+
+async function addCompose(system: System, etc: string, found: Found): Promise<void> {
+  const folder = composeFolder(etc);
+  const file = join(folder, 'compose.yml');
+  if ((await system.stat(file).catch(() => undefined)) === undefined) return;
+  const answer = await system.run(['docker', 'compose', '--project-directory', folder, '-f', file, 'config', '--format', 'json'], {
+    timeoutMs: COMPOSE_MS,
+  });
+  if (answer === null || answer.code !== 0) {
+    const why =
+      answer === null ? 'the docker command is missing' : answer.ended !== null ? 'it did not end in time' : lastLine(answer.stderr);
+    found.problems.push(`${file}: docker compose config failed: ${why}`);
+    return;
+  }
+  const project = JSON.parse(answer.stdout) as Project;
+  for (const [name, service] of Object.entries(project.services ?? {})) {
+    const role = roleOf(name, service);
+    if (role === null) continue;
+    const settings = Object.entries(service.environment ?? {}).flatMap(([key, value]) =>
+      value === null || value === '' ? [] : [[key, value] as const],
+    );
+    found.instances.push({ role, name, how: 'compose', file, settings: new Map(settings), mounts: mountsOf(service, project) });
+  }
+}
+
+function roleOf(name: string, { command }: Service): Role | null {
+  const words = [command?.find((word) => (ROLES as readonly string[]).includes(word)), name];
+  for (const word of words) {
+    const role = ROLES.find((one) => word === one || word?.startsWith(`${one}-`) === true);
+    if (role !== undefined) return role;
+  }
+  return name === 'traefik' ? 'proxy' : null;
+}
+
+function mountsOf(service: Service, project: Project): Map<string, string> {
+  const mounts = new Map<string, string>();
+  for (const { source, target } of service.secrets ?? []) {
+    const file = project.secrets?.[source]?.file;
+    if (file !== undefined) mounts.set(target?.startsWith('/') === true ? target : `/run/secrets/${target ?? source}`, file);
+  }
+  for (const { type, source, target } of service.volumes ?? []) if (type === 'bind' && source !== undefined) mounts.set(target, source);
+  return mounts;
+}
+
+export const lastLine = (text: string): string => text.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
+
+/** Returns the path on this machine; null: only the container has it. */
+export function pathHere({ how, mounts }: Instance, path: string): string | null {
+  if (how !== 'compose') return path;
+  for (const [target, source] of mounts) {
+    if (path === target) return source;
+    if (path.startsWith(`${target}/`)) return source + path.slice(target.length);
+  }
+  return null;
+}
+
+/** Returns the value of a setting, or of the file that NAME_FILE names. Undefined: not set, or the file cannot be read. */
+export async function settingOf(system: System, instance: Instance, name: string): Promise<string | undefined> {
+  const direct = instance.settings.get(name);
+  if (direct !== undefined && direct !== '') return direct;
+  const file = instance.settings.get(`${name}_FILE`);
+  const path = file === undefined || file === '' ? null : pathHere(instance, file);
+  if (path === null) return undefined;
+  try {
+    const text = (await system.read(path))?.replace(/\r?\n$/, '');
+    return text === '' ? undefined : text;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,77 @@
+/** `berth doctor`: checks the roles of this machine, all at once, each check with a deadline. */
+import { parseArgs } from 'node:util';
+import { print, runCommand, WrongUsage } from '../lib/command.ts';
+import { ETC } from '../lib/etc-files.ts';
+import { type Check, createFacts } from './check.ts';
+import { CHECKS } from './checks/table.ts';
+import { type Checked, hasFindings, jsonReport, textReport } from './report.ts';
+import { notChecked, type Result } from './result.ts';
+import { findRoles, type Instance, instanceFromEnvironment, type Role, ROLES } from './roles.ts';
+import { type System, thisMachine } from './system.ts';
+
+export const USAGE = `Usage: berth doctor [ROLE] [--json]
+
+Checks this machine and says for each finding what is wrong, what it causes and what to do. Without ROLE,
+it checks every role that this machine has settings for: ${ETC}, or the compose project there. Where
+neither exists, the settings of the role come from the environment.
+
+  ROLE     ${ROLES.join(', ')}
+  --json   prints one JSON object: roles, findings, not_checked, notes, ok
+
+Exit code: 0 without findings, 1 with findings, 2 for wrong usage. What could not be checked is listed and is no finding.
+Run it as root: otherwise it cannot see secrets, programs of other users and some folders.`;
+
+/** Above the deadline of each part of a check. */
+const CHECK_MS = 30_000;
+
+export const runDoctor = (args: string[]): Promise<number> => runCommand('doctor', USAGE, args, () => doctor(args, thisMachine(), ETC));
+
+export async function doctor(args: string[], system: System, etc: string, checks: readonly Check[] = CHECKS): Promise<number> {
+  const { positionals, values } = parseArgs({ args, allowPositionals: true, options: { json: { type: 'boolean' } } });
+  const [role, ...more] = positionals;
+  if (more.length > 0) throw new WrongUsage('name at most one role');
+  if (role !== undefined && !(ROLES as readonly string[]).includes(role)) throw new WrongUsage(`unknown role “${role}”`);
+  const { instances, problems } = await findRoles(system, etc);
+  const wanted = role === undefined ? instances : ofRole(role as Role, instances, system);
+  if (wanted.length === 0 && problems.length === 0)
+    throw new WrongUsage(`this machine has no settings of Berth in ${etc} or in the environment: name a role, or run berth install`);
+  const checked = await runChecks(checks, { system, wanted, all: instances.length === 0 ? wanted : instances });
+  if (problems.length > 0) checked.unshift({ check: 'settings', results: problems.map(notChecked) });
+  const names = wanted.map(({ name }) => name);
+  print(values.json === true ? jsonReport(names, checked) : textReport(names, checked, Math.max(60, process.stdout.columns ?? 100)));
+  return hasFindings(checked) ? 1 : 0;
+}
+
+/** A role without a file of settings: the operator names it, so its settings are in the environment. */
+function ofRole(role: Role, instances: readonly Instance[], system: System): Instance[] {
+  const found = instances.filter((one) => one.role === role);
+  return found.length > 0 || instances.some(({ how }) => how !== 'environment') ? found : [instanceFromEnvironment(role, system.env)];
+}
+
+type Machine = { system: System; wanted: readonly Instance[]; all: readonly Instance[] };
+
+export async function runChecks(checks: readonly Check[], { system, wanted, all }: Machine): Promise<Checked[]> {
+  const facts = createFacts(system);
+  const checked = checks.map(async (check): Promise<Checked> => {
+    const instances = wanted.filter(({ role }) => check.roles.includes(role));
+    if (instances.length === 0) return { check: check.name, results: [] };
+    return { check: check.name, results: await inTime(check, check.run({ system, instances, all, facts })) };
+  });
+  return Promise.all(checked);
+}
+
+/** A check that fails or hangs says nothing about the machine. */
+async function inTime({ name }: Check, running: Promise<Result[]>): Promise<Result[]> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<Result[]>((resolve) => {
+    timer = setTimeout(() => resolve([notChecked(`${name}: the check did not end within ${CHECK_MS / 1000} s`)]), CHECK_MS);
+  });
+  const guarded = running.catch((error: unknown) => [
+    notChecked(`${name}: the check failed: ${error instanceof Error ? error.message : String(error)}`),
+  ]);
+  try {
+    return await Promise.race([guarded, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,178 @@
+/** How the checks see this machine. Each call has a deadline: a share or a disk that hangs must not hang the doctor. */
+import { spawn } from 'node:child_process';
+import { resolveNs, lookup as lookupHost, Resolver } from 'node:dns/promises';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { networkInterfaces, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { connect } from 'node:tls';
+import { exec, type ExecResult } from '@berth/kit/exec';
+import { PROGRAM_ENV } from '../lib/machine.ts';
+import { environment } from './config.ts';
+import { type Folder, FOLDER_SCRIPT } from './folder-script.ts';
+
+export type Answer = { status: number; date: string | null; text: string };
+export type Certificate = { subject: string; names: readonly string[]; validTo: number };
+export type Ran = Pick<ExecResult, 'code' | 'stdout' | 'stderr' | 'ended'>;
+export type RunOptions = { timeoutMs: number; env?: Record<string, string>; stdin?: string; secrets?: readonly string[] };
+export type FileFacts = { mode: number; uid: number; gid: number };
+
+export type System = {
+  env: Readonly<Record<string, string | undefined>>;
+  now(): number;
+  isRoot: boolean;
+  /** Version of the Node.js that runs Berth here. */
+  nodeVersion: string;
+  /** Undefined: there is no such file. Throws other errors. */
+  read(path: string): Promise<string | undefined>;
+  /** An absent folder is empty. */
+  list(path: string): Promise<string[]>;
+  stat(path: string): Promise<FileFacts | undefined>;
+  /** Looks at a folder in a child process. `hangs`: no answer in time. */
+  folder(path: string, timeoutMs: number): Promise<Folder | 'hangs'>;
+  /** Null: the program is not installed. */
+  run(argv: readonly string[], options: RunOptions): Promise<Ran | null>;
+  /** Throws if there is no answer in time. Follows no redirect. */
+  get(url: string, options: { timeoutMs: number; headers?: Record<string, string> }): Promise<Answer>;
+  /** Returns the addresses that programs of this machine get, /etc/hosts included. Throws if there are none. */
+  lookup(name: string): Promise<string[]>;
+  /** Returns the addresses that the name servers of the domain give to the world. Throws if they cannot be asked. */
+  worldLookup(name: string, domain: string): Promise<string[]>;
+  addresses(): string[];
+  /** Calls `use` with a new folder that holds this file (mode 0600), and removes it. */
+  withFile<T>(name: string, text: string, use: (folder: string) => Promise<T>): Promise<T>;
+  /** Throws if nothing answers with TLS. */
+  certificate(host: string, port: number, name: string): Promise<Certificate>;
+};
+
+const TLS_MS = 5_000;
+const DNS_MS = 4_000;
+
+/** Programs of the docker command need a home, and what names the engine. */
+const PASSED = ['HOME', 'DOCKER_HOST', 'DOCKER_CONFIG', 'XDG_RUNTIME_DIR'] as const;
+
+export function thisMachine(): System {
+  const env = environment();
+  const passed = Object.fromEntries(PASSED.flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]])));
+  return {
+    env,
+    now: Date.now,
+    isRoot: process.getuid?.() === 0,
+    nodeVersion: process.versions.node,
+    read: (path) => readFile(path, 'utf8').catch(undefinedIfMissing),
+    list: (path) => readdir(path).catch((error: unknown) => undefinedIfMissing(error) ?? []),
+    stat: (path) => stat(path).then(({ mode, uid, gid }) => ({ mode: mode & 0o7777, uid, gid }), undefinedIfMissing),
+    folder: lookAt,
+    async run(argv, { timeoutMs, env: more = {}, stdin, secrets = [] }) {
+      try {
+        return await exec(argv, {
+          env: { ...PROGRAM_ENV, ...pathOf(env), ...passed, ...more },
+          timeoutMs,
+          killAfterMs: 500,
+          redact: secrets,
+          ...(stdin === undefined ? {} : { stdin }),
+        });
+      } catch (error) {
+        if (error instanceof Error && (error.cause as NodeJS.ErrnoException | undefined)?.code === 'ENOENT') return null;
+        throw error;
+      }
+    },
+    async get(url, { timeoutMs, headers = {} }) {
+      const answer = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
+      return { status: answer.status, date: answer.headers.get('date'), text: (await answer.text()).slice(0, 1_000_000) };
+    },
+    lookup: async (name) => (await lookupHost(name, { all: true })).map(({ address }) => address),
+    worldLookup: askNameServers,
+    addresses: () =>
+      Object.values(networkInterfaces())
+        .flat()
+        .flatMap((one) => (one === undefined ? [] : [one.address])),
+    async withFile(name, text, use) {
+      const folder = await mkdtemp(join(tmpdir(), 'berth-doctor-'));
+      try {
+        await writeFile(join(folder, name), text, { mode: 0o600 });
+        return await use(folder);
+      } finally {
+        await rm(folder, { recursive: true, force: true });
+      }
+    },
+    certificate: readCertificate,
+  };
+}
+
+/** A checkout has its tools in folders that PATH of the caller names. */
+const pathOf = (env: System['env']): Record<string, string> =>
+  env['PATH'] === undefined ? {} : { PATH: `${env['PATH']}:${PROGRAM_ENV.PATH}` };
+
+function undefinedIfMissing(error: unknown): undefined {
+  if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return undefined;
+  throw error;
+}
+
+/** A process that waits for a hung share may ignore SIGKILL. The doctor then leaves it and does not wait for its end. */
+function lookAt(path: string, timeoutMs: number): Promise<Folder | 'hangs'> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, ['-e', FOLDER_SCRIPT, path], { stdio: ['ignore', 'pipe', 'ignore'], env: {}, detached: true });
+    let text = '';
+    const timer = setTimeout(() => {
+      child.kill('SIGKILL');
+      child.stdout.destroy();
+      child.unref();
+      resolve('hangs');
+    }, timeoutMs);
+    child.stdout.setEncoding('utf8').on('data', (part: string) => (text += part));
+    child.on('error', reject);
+    child.on('close', () => {
+      clearTimeout(timer);
+      try {
+        resolve(JSON.parse(text) as Folder);
+      } catch {
+        reject(new Error(`${path} could not be read: the child process gave no answer`));
+      }
+    });
+  });
+}
+
+async function askNameServers(name: string, domain: string): Promise<string[]> {
+  const resolver = new Resolver({ timeout: DNS_MS / 2, tries: 1 });
+  const timer = setTimeout(() => resolver.cancel(), DNS_MS);
+  try {
+    resolver.setServers(await nameServers(domain));
+    const [four, six] = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
+    const found = [four, six].flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
+    if (found.length === 0 && four.status === 'rejected' && !isEmptyAnswer(four.reason)) throw four.reason;
+    return found;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const isEmptyAnswer = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes((error as NodeJS.ErrnoException).code ?? '');
+
+/** The zone may begin at a parent of the domain. */
+async function nameServers(domain: string): Promise<string[]> {
+  for (let zone = domain; zone.includes('.'); zone = zone.slice(zone.indexOf('.') + 1)) {
+    const names = await resolveNs(zone).catch((error: unknown) => {
+      if (isEmptyAnswer(error)) return [];
+      throw error;
+    });
+    const hosts = await Promise.all(names.slice(0, 3).map((one) => lookupHost(one).catch(() => null)));
+    const servers = hosts.flatMap((one) => (one === null ? [] : [one.family === 6 ? `[${one.address}]` : one.address]));
+    if (servers.length > 0) return servers;
+  }
+  throw new Error(`no name server of ${domain} was found`);
+}
+
+function readCertificate(host: string, port: number, name: string): Promise<Certificate> {
+  return new Promise((resolve, reject) => {
+    // The check is about the certificate itself, so a wrong one must arrive too.
+    const socket = connect({ host, port, servername: name, rejectUnauthorized: false });
+    socket.setTimeout(TLS_MS, () => socket.destroy(new Error(`no answer within ${TLS_MS / 1000} s`)));
+    socket.once('error', reject);
+    socket.once('secureConnect', () => {
+      const { subject, subjectaltname = '', valid_to } = socket.getPeerCertificate();
+      socket.destroy();
+      const names = subjectaltname.split(', ').flatMap((one) => (one.startsWith('DNS:') ? [one.slice(4)] : []));
+      resolve({ subject: String(subject?.CN ?? ''), names, validTo: Date.parse(valid_to) });
+    });
+  });
+}
