@@ -55,9 +55,21 @@ export async function runChecks(checks: readonly Check[], { system, wanted, all 
   const checked = checks.map(async (check): Promise<Checked> => {
     const instances = wanted.filter(({ role }) => check.roles.includes(role));
     if (instances.length === 0) return { check: check.name, results: [] };
-    return { check: check.name, results: await inTime(check, check.run({ system, instances, all, facts })) };
+    return { check: check.name, results: merged(await inTime(check, check.run({ system, instances, all, facts }))) };
   });
   return Promise.all(checked);
+}
+
+/** Two agents of one machine find the same problem of its engine: it is one finding, with the consequences for both. */
+function merged(results: readonly Result[]): Result[] {
+  const found = new Map<string, Result>();
+  for (const one of results) {
+    const key = `${one.state} ${one.state === 'finding' ? one.problem : one.text}`;
+    const before = found.get(key);
+    const isNew = before?.state === 'finding' && one.state === 'finding' && !before.consequence.includes(one.consequence);
+    found.set(key, isNew ? { ...before, consequence: `${before.consequence}; ${one.consequence}` } : (before ?? one));
+  }
+  return [...found.values()];
 }
 
 /** A check that fails or hangs says nothing about the machine. */

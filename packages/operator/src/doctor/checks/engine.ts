@@ -31,27 +31,27 @@ export const ENGINE: Check = {
             ),
           ];
         const buildx = instance.settings.get('NODE_ROLE') === 'builder' ? await checkBuildx(context, instance) : [];
-        return [ok(`${instance.name}: the container engine ${version} answers`), ...buildx];
+        return [ok(`engine ${version} answers`), ...buildx];
       }),
     );
     return results.flat();
   },
 };
 
-function engineFinding({ name, settings }: Instance, why: string): Result {
+function engineFinding({ settings }: Instance, why: string): Result {
   const host = settings.get('DOCKER_HOST');
   const at = host === undefined ? '' : ` (DOCKER_HOST=${host})`;
   const consequence = 'no build, deployment or restart works on this node; containers that run continue if the engine runs';
   if (why.includes('not installed'))
-    return finding(`${name}: ${why}`, consequence, 'install a container engine with its command: apt-get install docker.io (Debian)');
+    return finding(why, consequence, 'install a container engine with its command: apt-get install docker.io (Debian)');
   if (/permission denied/i.test(why))
     return finding(
-      `${name}: this user may not use the container engine${at}`,
+      `this user may not use the container engine${at}`,
       'the agent has the same problem if it runs as this user',
       'run the doctor as root; for an agent of another user: usermod -aG docker USER, then restart the agent',
     );
   return finding(
-    `${name}: the container engine does not answer${at}: ${why}`,
+    `the container engine does not answer${at}: ${why}`,
     consequence,
     'systemctl start docker; systemctl status docker; journalctl -u docker -n 50',
   );
@@ -63,29 +63,17 @@ async function checkBuildx({ facts }: Context, instance: Instance): Promise<Resu
   const missing = failedRun('docker buildx', version);
   if (missing !== null)
     return [
-      finding(
-        `${instance.name}: buildx is missing: ${missing}`,
-        consequence,
-        'install it: apt-get install docker-buildx (Debian), or docker-buildx-plugin',
-      ),
+      finding(`buildx is missing: ${missing}`, consequence, 'install it: apt-get install docker-buildx (Debian), or docker-buildx-plugin'),
     ];
   const number = /v?(\d+\.\d+[^\s]*)/.exec((version?.stdout ?? '').replace(/^\S+/, ''))?.[1] ?? '';
   if (isOlder(number, OLDEST_BUILDX))
-    return [
-      finding(
-        `${instance.name}: buildx is ${number}; Berth needs ${OLDEST_BUILDX.join('.')} or newer`,
-        consequence,
-        'upgrade docker-buildx',
-      ),
-    ];
+    return [finding(`buildx is ${number}; Berth needs ${OLDEST_BUILDX.join('.')} or newer`, consequence, 'upgrade docker-buildx')];
   // The build has no base image, so it needs no network. It leaves no image.
   const built = await facts.docker(instance, ['buildx', 'build', '--progress=plain', '--output=type=cacheonly', '-'], {
     timeoutMs: BUILDX_MS,
     stdin: 'FROM scratch\nLABEL berth.doctor=1\n',
   });
   const why = failedRun('docker buildx build', built);
-  if (why === null) return [ok(`${instance.name}: buildx ${number} builds`)];
-  return [
-    finding(`${instance.name}: buildx ${number} cannot build: ${why}`, consequence, 'look at docker buildx ls and docker buildx inspect'),
-  ];
+  if (why === null) return [ok(`buildx ${number} builds`)];
+  return [finding(`buildx ${number} cannot build: ${why}`, consequence, 'look at docker buildx ls and docker buildx inspect')];
 }
