@@ -1,6 +1,6 @@
 /** Errors of the command line, and the exit code of every error. */
 import { ApiError, UnreachableError } from '@berth/wire/client';
-import type { Problem } from '@berth/wire/errors';
+import type { ProblemDocument } from '@berth/wire/errors';
 import { oneLine } from './output/text.ts';
 
 export const EXIT = { done: 0, refused: 1, usage: 2, unreachable: 3, signIn: 4, interrupted: 130 } as const;
@@ -71,7 +71,11 @@ function adviceFor(error: UnreachableError): string {
 }
 
 /** A failure for people and for programs. */
-export type Failure = { exit: Exit; lines: string[]; problem: Partial<Problem> & { code: string; exit_code: number; next?: string } };
+export type Failure = {
+  exit: Exit;
+  lines: string[];
+  problem: Partial<ProblemDocument> & { code: string; exit_code: number; next?: string };
+};
 
 export function failureOf(given: unknown): Failure {
   const error = reasonOf(given);

@@ -1,5 +1,5 @@
 /** Typed API client, derived from routes.ts. Agent and gateway use it. */
-import { type Problem } from './errors.ts';
+import { type ProblemDocument } from './errors.ts';
 import { type AnswerOf, type BodyOf, type ParamsOf, type QueryOf, ROUTES, type RouteName } from './routes.ts';
 import type { Route } from './route.ts';
 
@@ -8,8 +8,8 @@ export class ApiError extends Error {
   override name = 'ApiError';
   readonly status: number;
   readonly code: string;
-  readonly problem: Problem | null;
-  constructor(status: number, code: string, message: string, problem: Problem | null) {
+  readonly problem: ProblemDocument | null;
+  constructor(status: number, code: string, message: string, problem: ProblemDocument | null) {
     super(message);
     this.status = status;
     this.code = code;
@@ -112,7 +112,7 @@ function reasonOf(error: unknown): string {
 
 function errorOf(status: number, text: string): ApiError {
   try {
-    const problem = JSON.parse(text) as Problem;
+    const problem = JSON.parse(text) as ProblemDocument;
     if (typeof problem.code === 'string')
       return new ApiError(status, problem.code, problem.detail || problem.title || `HTTP ${status}`, problem);
   } catch {

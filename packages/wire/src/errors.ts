@@ -135,7 +135,7 @@ export type FailureCode = keyof typeof FAILURES;
 export const isFailureCode = (code: string): code is FailureCode => Object.hasOwn(FAILURES, code);
 
 /** RFC 9457 problem details. `errors` names the invalid or conflicting fields of a 422 or 409. */
-export const Problem = Type.Object({
+export const ProblemDocument = Type.Object({
   type: Type.String(),
   title: Type.String(),
   status: Type.Integer(),
@@ -146,4 +146,4 @@ export const Problem = Type.Object({
   /** Seconds; equal to the header Retry-After, for clients that see only the body. */
   retry_after: Type.Optional(Type.Integer()),
 });
-export type Problem = Static<typeof Problem>;
+export type ProblemDocument = Static<typeof ProblemDocument>;

@@ -1,5 +1,5 @@
 /** Creates problem documents (RFC 9457) from the error table. */
-import { ERRORS, type ErrorCode, type Problem } from '@berth/wire/errors';
+import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors';
 import type { FieldProblem } from '../domain/errors.ts';
 
 /** Page that explains the codes (plugins/errors-page.ts). `type` of a problem refers to it (RFC 9457 section 3.1.1). */
@@ -14,7 +14,7 @@ export function problemOf(
   requestId: string | null,
   errors: readonly FieldProblem[] = [],
   retryAfter: number | null = null,
-): Problem {
+): ProblemDocument {
   const { status, title } = ERRORS[code];
   return {
     type: `${ERRORS_PAGE}#${code}`,

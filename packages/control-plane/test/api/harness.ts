@@ -1,10 +1,10 @@
 /**
  * Runs the whole control plane in this process, with a database in memory and without loops: only calls of a test change anything.
- * Validates every answer against the route table: a success against `answer` of its row, an error against Problem.
+ * Validates every answer against the route table: a success against `answer` of its row, an error against ProblemDocument.
  */
 import { createHash, createHmac, randomUUID } from 'node:crypto';
 import { silentLogger } from '@berth/kit/log';
-import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
+import { ERRORS, type ErrorCode, ProblemDocument } from '@berth/wire/errors';
 import { pathOf } from '@berth/wire/client';
 import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
@@ -42,7 +42,7 @@ export const ENV = {
 };
 
 const ajv = formats.default(new Ajv({ allErrors: true, strict: true }));
-const isProblem = ajv.compile(Problem);
+const isProblem = ajv.compile(ProblemDocument);
 const answerChecks = new Map<RouteName, ReturnType<Ajv['compile']>>();
 
 export type Input = {

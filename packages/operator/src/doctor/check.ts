@@ -1,12 +1,12 @@
-/** What a check is, and the facts that several checks use. Each fact is read once. */
+/** A check, and the facts that several checks use. Each fact is read once. */
 import type { Result } from './result.ts';
-import { type Instance, lastLine, type Role } from './roles.ts';
+import { type Instance, lastLine, type MachineRole } from './roles.ts';
 import type { Ran, System } from './system.ts';
 
 export type Check = {
   name: string;
   /** The roles that it is for. A check without an instance of them does not run. */
-  roles: readonly Role[];
+  roles: readonly MachineRole[];
   run(context: Context): Promise<Result[]>;
 };
 
@@ -47,7 +47,7 @@ export const ABOUT_CERTIFICATES = /certificate/i;
 
 const HTTP_MS = 5_000;
 const DOCKER_MS = 10_000;
-const DEFAULT_LISTEN: Partial<Record<Role, string>> = {
+const DEFAULT_LISTEN: Partial<Record<MachineRole, string>> = {
   'control-plane': '127.0.0.1:8080',
   gateway: '127.0.0.1:4180',
   relay: '127.0.0.1:8082',

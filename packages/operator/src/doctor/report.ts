@@ -1,4 +1,4 @@
-/** What `berth doctor` prints: findings first, then what could not be checked, then what is right. */
+/** The output of `berth doctor`: findings first, then what could not be checked, then what is right. */
 import type { Result } from './result.ts';
 
 export type Checked = { check: string; results: readonly Result[] };

@@ -1,13 +1,12 @@
 /**
- * What a check says. `not_checked` is a state of its own: a check that could not run says nothing about the machine. A check returns one
- * result for each part that it checks.
+ * The results of a check, one for each part that it checks. `not_checked` is a state of its own: a check that could not run says nothing
+ * about the machine.
  */
 export type Finding = {
-  /** What is wrong. */
   problem: string;
-  /** What happens because of it. */
+  /** The effect of the problem. */
   consequence: string;
-  /** What to do; a command where possible. */
+  /** The next step; a command where possible. */
   remedy: string;
 };
 /** `note`: worth knowing, and no reason to act. */

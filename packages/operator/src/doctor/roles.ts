@@ -4,11 +4,11 @@ import { parseEnv } from '../lib/etc-files.ts';
 import type { System } from './system.ts';
 
 export const ROLES = ['control-plane', 'gateway', 'registry', 'proxy', 'relay', 'agent'] as const;
-export type Role = (typeof ROLES)[number];
+export type MachineRole = (typeof ROLES)[number];
 
 /** One process of Berth on this machine. */
 export type Instance = {
-  role: Role;
+  role: MachineRole;
   /** As in the names of files and units: `agent-builder`. */
   name: string;
   how: 'package' | 'compose' | 'environment';
@@ -35,7 +35,7 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
     const path = join(etc, file);
     try {
       const text = (await system.read(path)) ?? '';
-      const role = name.startsWith('agent') ? 'agent' : (name as Role);
+      const role = name.startsWith('agent') ? 'agent' : (name as MachineRole);
       found.instances.push({ role, name, how: 'package', file: path, settings: parseEnv(text), mounts: new Map() });
     } catch (error) {
       found.problems.push(unreadable(path, error));
@@ -47,14 +47,14 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
 }
 
 /** A role that was asked for, and that has no file: its settings are in the environment. */
-export function instanceFromEnvironment(role: Role, env: System['env']): Instance {
+export function instanceFromEnvironment(role: MachineRole, env: System['env']): Instance {
   const settings = new Map(Object.entries(env).flatMap(([name, value]) => (value === undefined || value === '' ? [] : [[name, value]])));
   const name = role === 'agent' && env['NODE_ROLE'] !== undefined ? `agent-${env['NODE_ROLE']}` : role;
   return { role, name, how: 'environment', file: null, settings, mounts: new Map() };
 }
 
 /** Settings that only this process requires. */
-const MARKS: readonly (readonly [Role, string])[] = [
+const MARKS: readonly (readonly [MachineRole, string])[] = [
   ['agent', 'NODE_ROLE'],
   ['gateway', 'SESSION_SECRET'],
   ['gateway', 'SESSION_SECRET_FILE'],
@@ -111,7 +111,7 @@ async function addCompose(system: System, etc: string, found: Found): Promise<vo
   }
 }
 
-function roleOf(name: string, { command }: Service): Role | null {
+function roleOf(name: string, { command }: Service): MachineRole | null {
   const words = [command?.find((word) => (ROLES as readonly string[]).includes(word)), name];
   for (const word of words) {
     const role = ROLES.find((one) => word === one || word?.startsWith(`${one}-`) === true);

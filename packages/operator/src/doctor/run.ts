@@ -6,7 +6,7 @@ import { type Check, createFacts } from './check.ts';
 import { CHECKS } from './checks/table.ts';
 import { type Checked, hasFindings, jsonReport, textReport } from './report.ts';
 import { notChecked, type Result } from './result.ts';
-import { findRoles, type Instance, instanceFromEnvironment, type Role, ROLES } from './roles.ts';
+import { findRoles, type Instance, instanceFromEnvironment, type MachineRole, ROLES } from './roles.ts';
 import { type System, thisMachine } from './system.ts';
 
 export const USAGE = `Usage: berth doctor [ROLE] [--json]
@@ -32,7 +32,7 @@ export async function doctor(args: string[], system: System, etc: string, checks
   if (more.length > 0) throw new WrongUsage('name at most one role');
   if (role !== undefined && !(ROLES as readonly string[]).includes(role)) throw new WrongUsage(`unknown role “${role}”`);
   const { instances, problems } = await findRoles(system, etc);
-  const wanted = role === undefined ? instances : ofRole(role as Role, instances, system);
+  const wanted = role === undefined ? instances : ofRole(role as MachineRole, instances, system);
   if (wanted.length === 0 && problems.length === 0)
     throw new WrongUsage(`this machine has no settings of Berth in ${etc} or in the environment: name a role, or run berth install`);
   const checked = await runChecks(checks, { system, wanted, all: instances.length === 0 ? wanted : instances });
@@ -43,7 +43,7 @@ export async function doctor(args: string[], system: System, etc: string, checks
 }
 
 /** A role without a file of settings: the operator names it, so its settings are in the environment. */
-function ofRole(role: Role, instances: readonly Instance[], system: System): Instance[] {
+function ofRole(role: MachineRole, instances: readonly Instance[], system: System): Instance[] {
   const found = instances.filter((one) => one.role === role);
   return found.length > 0 || instances.some(({ how }) => how !== 'environment') ? found : [instanceFromEnvironment(role, system.env)];
 }

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { CHECKS } from '../../src/doctor/checks/table.ts';
 import { jsonReport, textReport } from '../../src/doctor/report.ts';
-import { findRoles, type Role } from '../../src/doctor/roles.ts';
+import { findRoles, type MachineRole } from '../../src/doctor/roles.ts';
 import { runChecks } from '../../src/doctor/run.ts';
 import {
   failed,
@@ -21,7 +21,7 @@ import {
   unit,
 } from './fake-machine.ts';
 
-async function examine(fault: Fault = {}, role?: Role) {
+async function examine(fault: Fault = {}, role?: MachineRole) {
   const system = fakeMachine(fault);
   const { instances, problems } = await findRoles(system, '/etc/berth');
   const wanted = instances.filter((one) => role === undefined || one.role === role);
@@ -76,7 +76,7 @@ const part = (name: string, detail: string): Fault => ({
 });
 
 describe('each fault is found once', () => {
-  it.each<[string, Fault, RegExp, Role?]>([
+  it.each<[string, Fault, RegExp, MachineRole?]>([
     ['the engine is not installed', { runs: { 'docker version': null } }, /^the program docker is not installed$/, 'agent'],
     [
       'the engine does not run',
@@ -275,6 +275,11 @@ describe('each fault is found once', () => {
         },
       },
       /^the agents of a, b are older/,
+    ],
+    [
+      'certificates that other users may read',
+      { access: { '/var/lib/berth-proxy/acme.json': { mode: 0o640, uid: 903, gid: 903 } } },
+      /acme\.json has mode 0640$/,
     ],
     [
       'the default certificate of Traefik',

@@ -1,4 +1,4 @@
-/** What an operator reads, and the exit code. */
+/** The text that an operator reads, and the exit code. */
 import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
 /** Creates the OpenAPI 3.1 document from the route table, without the routes that only Berth's own processes call. Pure. */
-import { ERRORS, type ErrorCode, Problem } from '@berth/wire/errors';
+import { ERRORS, type ErrorCode, ProblemDocument } from '@berth/wire/errors';
 import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { isRole, takesIdempotencyKey } from '../route-rules.ts';
@@ -31,7 +31,7 @@ const isShown = (route: Route): boolean => route.who !== 'agent' && route.who !=
 
 export function openapiDocument(publicUrl: string): Schema {
   const components: Components = {};
-  const problem = toOpenapi(Problem, components);
+  const problem = toOpenapi(ProblemDocument, components);
   const paths: Record<string, Record<string, Schema>> = {};
   const shown = Object.entries(ROUTES as Record<string, Route>).filter(([, route]) => isShown(route));
   for (const [name, route] of shown) {

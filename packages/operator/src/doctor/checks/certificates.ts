@@ -1,5 +1,5 @@
 /** The certificate of BASE_DOMAIN at the reverse proxy of this machine, and what the control plane knows about those of projects. */
-import { ABOUT_CERTIFICATES, type Check, type Context, logOf, whyUnreached } from '../check.ts';
+import { ABOUT_CERTIFICATES, type Check, type Context, logOf, restartOf, whyUnreached } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import type { Instance } from '../roles.ts';
 
@@ -13,7 +13,11 @@ export const CERTIFICATES: Check = {
   roles: ['proxy', 'control-plane'],
   async run(context) {
     const proxy = context.instances.find(({ role }) => role === 'proxy');
-    const parts = await Promise.all([proxy === undefined ? [] : atProxy(context, proxy), fromControlPlane(context)]);
+    const parts = await Promise.all([
+      proxy === undefined ? [] : atProxy(context, proxy),
+      proxy?.how === 'package' ? storeOf(context, proxy) : [],
+      fromControlPlane(context),
+    ]);
     return parts.flat();
   },
 };
@@ -55,6 +59,22 @@ async function atProxy({ system, all }: Context, proxy: Instance): Promise<Resul
   } catch (error) {
     return [notChecked(`the certificate of ${domain}: port ${HTTPS_PORT} of this machine ${whyUnreached(error)}`)];
   }
+}
+
+const STORE = '/var/lib/berth-proxy/acme.json';
+
+/** Traefik serves none of its certificates while other users may read their keys. */
+async function storeOf({ system }: Context, proxy: Instance): Promise<Result[]> {
+  const access = await system.stat(STORE).catch(() => undefined);
+  if (access === undefined || (access.mode & 0o077) === 0) return [];
+  const mode = access.mode.toString(8).padStart(4, '0');
+  return [
+    finding(
+      `${STORE} has mode ${mode}`,
+      'Traefik serves none of its certificates, so browsers refuse the connection',
+      `chmod 0600 ${STORE} && ${restartOf(proxy)}`,
+    ),
+  ];
 }
 
 /** /readyz has a part `certificates` while the control plane knows about a problem. */

@@ -1,13 +1,13 @@
 /** Which program listens on the ports that Berth needs. Whether they can be reached from outside is not visible from inside. */
 import { type Check, type Context, failedRun, listenOf, restartOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import type { Instance, Role } from '../roles.ts';
+import type { Instance, MachineRole } from '../roles.ts';
 
 /** `users`: names of the programs that may have the port. With compose, docker-proxy or the engine has it. */
 type Port = { port: number; what: string; users: readonly string[]; instance: Instance };
 
 const BERTH = ['node', 'berth', 'MainThread', 'docker-proxy', 'dockerd', 'rootlesskit'];
-const USERS: Record<Role, readonly string[]> = {
+const USERS: Record<MachineRole, readonly string[]> = {
   'control-plane': BERTH,
   gateway: BERTH,
   relay: BERTH,

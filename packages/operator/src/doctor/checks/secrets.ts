@@ -2,9 +2,15 @@
 import { dirname, join } from 'node:path';
 import { type Check, type Context, logOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
-import { type Instance, pathHere, type Role } from '../roles.ts';
+import { type Instance, pathHere, type MachineRole } from '../roles.ts';
 
-const USERS: Partial<Record<Role, string>> = { 'control-plane': 'berth', gateway: 'berth-gateway', agent: 'root' };
+const USERS: Partial<Record<MachineRole, string>> = {
+  'control-plane': 'berth',
+  gateway: 'berth-gateway',
+  registry: 'berth-registry',
+  proxy: 'berth-proxy',
+  agent: 'root',
+};
 /** In the image, every process runs as this user. */
 const COMPOSE_UID = 10_001;
 const IS_SECRET = /(_SECRET|_PASSWORD|_TOKEN|SECRETS_KEY|_KEY)$/;

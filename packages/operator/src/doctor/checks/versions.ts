@@ -49,9 +49,11 @@ async function system({ system }: Context): Promise<Result[]> {
 async function traefik({ instances, system }: Context): Promise<Result[]> {
   const proxies = instances.filter(({ role }) => role === 'proxy');
   return Promise.all(
-    proxies.map(async ({ how, name, file }) => {
+    proxies.map(async ({ how, name, file, settings }) => {
       const argv =
-        how === 'compose' ? ['docker', 'compose', '-f', file ?? '', 'exec', '-T', name, 'traefik', 'version'] : ['traefik', 'version'];
+        how === 'compose'
+          ? ['docker', 'compose', '-f', file ?? '', 'exec', '-T', name, 'traefik', 'version']
+          : [settings.get('TRAEFIK_BIN') ?? 'traefik', 'version'];
       const ran = await system.run(argv, { timeoutMs: RUN_MS });
       const why = failedRun('traefik', ran);
       if (why !== null) return notChecked(`the version of Traefik: ${why}`);
