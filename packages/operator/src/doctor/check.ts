@@ -142,8 +142,16 @@ export function failedRun(program: string, ran: Ran | null): string | null {
 }
 
 /** The address at which this instance reaches the control plane. */
-export const controlPlaneOf = async ({ facts }: Context, instance: Instance): Promise<string | null> =>
-  instance.role === 'control-plane' ? facts.urlOf(instance) : (instance.settings.get('CONTROL_PLANE_URL')?.replace(/\/+$/, '') ?? null);
+export async function controlPlaneOf({ facts, all }: Context, instance: Instance): Promise<string | null> {
+  const here =
+    instance.role === 'control-plane'
+      ? instance
+      : instance.how === 'compose'
+        ? all.find(({ role }) => role === 'control-plane')
+        : undefined;
+  // In a container, the name of the control plane may be one of its network only.
+  return here === undefined ? (instance.settings.get('CONTROL_PLANE_URL')?.replace(/\/+$/, '') ?? null) : facts.urlOf(here);
+}
 
 /** The command that restarts an instance. */
 export const restartOf = ({ how, name, file, role }: Instance): string =>

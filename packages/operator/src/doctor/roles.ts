@@ -29,6 +29,8 @@ export const composeFolder = (etc: string): string => join(etc, 'compose');
 /** `problems`: settings that could not be read. The environment counts only where no other settings are. */
 export async function findRoles(system: System, etc: string): Promise<Found> {
   const found: Found = { instances: [], problems: [] };
+  // With compose, these files add variables to its containers.
+  if (await addCompose(system, etc, found)) return found;
   for (const file of await listed(system, etc, found)) {
     const name = NAME.exec(file)?.[1];
     if (name === undefined) continue;
@@ -41,7 +43,6 @@ export async function findRoles(system: System, etc: string): Promise<Found> {
       found.problems.push(unreadable(path, error));
     }
   }
-  await addCompose(system, etc, found);
   if (found.instances.length === 0 && found.problems.length === 0) found.instances.push(...fromEnvironment(system.env));
   return found;
 }
@@ -87,10 +88,11 @@ type Service = {
 };
 type Project = { services?: Record<string, Service>; secrets?: Record<string, { file?: string }> };
 
-async function addCompose(system: System, etc: string, found: Found): Promise<void> {
+/** Returns whether this machine has a compose project. */
+async function addCompose(system: System, etc: string, found: Found): Promise<boolean> {
   const folder = composeFolder(etc);
   const file = join(folder, 'compose.yml');
-  if ((await system.stat(file).catch(() => undefined)) === undefined) return;
+  if ((await system.stat(file).catch(() => undefined)) === undefined) return false;
   const answer = await system.run(['docker', 'compose', '--project-directory', folder, '-f', file, 'config', '--format', 'json'], {
     timeoutMs: COMPOSE_MS,
   });
@@ -98,7 +100,7 @@ async function addCompose(system: System, etc: string, found: Found): Promise<vo
     const why =
       answer === null ? 'the docker command is missing' : answer.ended !== null ? 'it did not end in time' : lastLine(answer.stderr);
     found.problems.push(`${file}: docker compose config failed: ${why}`);
-    return;
+    return true;
   }
   const project = JSON.parse(answer.stdout) as Project;
   for (const [name, service] of Object.entries(project.services ?? {})) {
@@ -109,6 +111,7 @@ async function addCompose(system: System, etc: string, found: Found): Promise<vo
     );
     found.instances.push({ role, name, how: 'compose', file, settings: new Map(settings), mounts: mountsOf(service, project) });
   }
+  return true;
 }
 
 function roleOf(name: string, { command }: Service): MachineRole | null {

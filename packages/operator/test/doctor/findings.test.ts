@@ -417,3 +417,71 @@ it('no secret is in the report or in the arguments of a program', async () => {
   expect(seen.system.inputs).toContain(PASSWORD);
   expect(PASSWD).toContain('berth');
 });
+
+describe('with compose', () => {
+  const file = '/etc/berth/compose/compose.yml';
+  const agent = { command: ['agent'], environment: { NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://127.0.0.1:8080' } };
+  const project = {
+    services: {
+      prepare: { command: [], environment: {} },
+      'control-plane': {
+        command: ['control-plane'],
+        environment: {
+          LISTEN: '0.0.0.0:8080',
+          BASE_DOMAIN: DOMAIN,
+          AGENT_SECRET_FILE: '/etc/berth/secrets/control-plane/AGENT_SECRET',
+          NOTHING: null,
+        },
+        volumes: [{ type: 'bind', source: '/srv/secrets', target: '/etc/berth/secrets/control-plane' }],
+      },
+      'agent-deploy': agent,
+      traefik: { environment: {} },
+    },
+  };
+  const containers = (more: object = {}) =>
+    ran(
+      ['control-plane', 'agent-deploy', 'traefik']
+        .map((Service) => JSON.stringify({ Service, State: 'running', Status: 'Up', ...more }))
+        .join('\n'),
+    );
+  const composed = (more: Fault = {}): Fault => ({
+    ...more,
+    files: { [file]: 'services: {}', '/srv/secrets/AGENT_SECRET': SECRET, ...more.files },
+    access: { '/srv/secrets/AGENT_SECRET': { mode: 0o600, uid: 10_001, gid: 10_001 }, ...more.access },
+    http: { 'http://172.20.0.2:8080/readyz': readyz(), ...more.http },
+    runs: {
+      'docker compose --project-directory': ran(JSON.stringify(project)),
+      [`docker compose -f ${file} ps`]: containers(),
+      [`docker compose -f ${file} exec -T traefik traefik version`]: ran('Version: 3.7.13'),
+      'docker ps': ran('abc\n'),
+      'docker inspect': ran('172.20.0.2 \n'),
+      ...more.runs,
+    },
+  });
+
+  it('the services are the roles; env files beside them add to their containers', async () => {
+    const { findings, names } = await examine(composed());
+    expect(names).toEqual(['control-plane', 'agent-deploy', 'traefik']);
+    expect(findings).toEqual([]);
+  });
+  it.each<[string, Fault, RegExp]>([
+    [
+      'a container that restarts',
+      { runs: { [`docker compose -f ${file} ps`]: containers({ State: 'restarting' }) } },
+      /^the container of traefik restarts again/,
+    ],
+    ['no container', { runs: { [`docker compose -f ${file} ps`]: ran('[]') } }, /there is no container of traefik$/],
+    [
+      'a secret of root',
+      { access: { '/srv/secrets/AGENT_SECRET': { mode: 0o600, uid: 0, gid: 0 } } },
+      /belongs to user 0; control-plane runs as user 10001$/,
+    ],
+  ])('%s', async (_, fault, problem) => {
+    const { findings } = await examine(composed(fault));
+    expect(findings.filter((one) => problem.test(one.problem))).toHaveLength(1);
+  });
+  it('a project that compose refuses is named', async () => {
+    const { problems } = await examine(composed({ runs: { 'docker compose --project-directory': failed('set BASE_DOMAIN in .env') } }));
+    expect(problems).toEqual([`${file}: docker compose config failed: set BASE_DOMAIN in .env`]);
+  });
+});

@@ -10,7 +10,7 @@ export const CLOCK: Check = {
   roles: ['control-plane', 'gateway', 'relay', 'agent'],
   async run(context) {
     const { instances } = context;
-    const others = instances.filter(({ role }) => role !== 'control-plane');
+    const others = instances.filter(({ role, how }) => role !== 'control-plane' && how !== 'compose');
     const urls = new Set((await Promise.all(others.map((one) => controlPlaneOf(context, one)))).filter((url) => url !== null));
     const results = [...urls].map((url) => compare(context, url));
     if (instances.some(({ role }) => role === 'control-plane')) results.push(isSynchronized(context));
