@@ -11,7 +11,7 @@ import { environment } from './config.ts';
 import { type Folder, FOLDER_SCRIPT } from './folder-script.ts';
 
 export type Answer = { status: number; date: string | null; text: string };
-export type Certificate = { subject: string; names: readonly string[]; validTo: number };
+export type SeenCertificate = { subject: string; names: readonly string[]; validTo: number };
 export type Ran = Pick<ExecResult, 'code' | 'stdout' | 'stderr' | 'ended'>;
 export type RunOptions = { timeoutMs: number; env?: Record<string, string>; stdin?: string; secrets?: readonly string[] };
 export type FileFacts = { mode: number; uid: number; gid: number };
@@ -41,7 +41,7 @@ export type System = {
   /** Calls `use` with a new folder that holds this file (mode 0600), and removes it. */
   withFile<T>(name: string, text: string, use: (folder: string) => Promise<T>): Promise<T>;
   /** Throws if nothing answers with TLS. */
-  certificate(host: string, port: number, name: string): Promise<Certificate>;
+  certificate(host: string, port: number, name: string): Promise<SeenCertificate>;
 };
 
 const TLS_MS = 5_000;
@@ -162,7 +162,7 @@ async function nameServers(domain: string): Promise<string[]> {
   throw new Error(`no name server of ${domain} was found`);
 }
 
-function readCertificate(host: string, port: number, name: string): Promise<Certificate> {
+function readCertificate(host: string, port: number, name: string): Promise<SeenCertificate> {
   return new Promise((resolve, reject) => {
     // The check is about the certificate itself, so a wrong one must arrive too.
     const socket = connect({ host, port, servername: name, rejectUnauthorized: false });

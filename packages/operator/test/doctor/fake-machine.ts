@@ -1,6 +1,6 @@
 /** A machine with every role, without problems. A test plants one fault. */
 import type { Folder } from '../../src/doctor/folder-script.ts';
-import type { Answer, Certificate, FileFacts, Ran, System } from '../../src/doctor/system.ts';
+import type { Answer, SeenCertificate, FileFacts, Ran, System } from '../../src/doctor/system.ts';
 
 export const NOW = Date.parse('2026-11-23T12:00:00Z');
 export const SECRET = 'agent-secret-of-this-test';
@@ -93,7 +93,7 @@ export type Fault = {
   http?: Record<string, Answer | Error>;
   names?: Record<string, string[] | Error>;
   world?: Record<string, string[] | Error>;
-  certificate?: Partial<Certificate> | Error;
+  certificate?: Partial<SeenCertificate> | Error;
   nodeVersion?: string;
   clock?: number;
 };
