@@ -22,8 +22,6 @@ export type Handshake =
 
 export type Judged = { state: CertificateState; issuer: string | null; not_after: number | null; problem: string | null };
 
-/** Time for the first certificate of a host; then its absence is a problem. */
-export const FIRST_CERTIFICATE_MS = 3 * 60_000;
 /** Traefik answers with it until it has a certificate for the host. */
 const TRAEFIKS_OWN = 'TRAEFIK DEFAULT CERT';
 /** Codes of OpenSSL that only repeat what the dates say. */
@@ -46,10 +44,9 @@ function lateAt(lifetime: number): number {
 
 const day = (ms: number): string => `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
 
-/** `since`: when this host was first seen. Null: the answer says nothing. */
-export function judgeCertificate(host: string, seen: Handshake, since: number, now: number): Judged | null {
+/** `isNew`: the proxy may still be getting the first certificate. Null: the answer says nothing. */
+export function judgeCertificate(host: string, seen: Handshake, isNew: boolean, now: number): Judged | null {
   if (seen.kind === 'no_answer') return null;
-  const isNew = now - since < FIRST_CERTIFICATE_MS;
   const missing = (problem: string): Judged =>
     isNew
       ? { state: 'pending', issuer: null, not_after: null, problem: null }

@@ -10,6 +10,9 @@ import { type Handshake, type Judged, judgeCertificate, worstCertificate } from 
 /** Hosts that one run asks for, at each address. The loop runs once a second. */
 export const HOSTS_PER_RUN = 5;
 const HANDSHAKE_MS = 5_000;
+/** Time for the first certificate of a host: then its absence is a problem. With short intervals: this many of them. */
+const FIRST_CERTIFICATE_MS = 3 * 60_000;
+const FIRST_INTERVALS = 5;
 /** Time until the next check of a host whose certificate is not in order. Never longer than the interval. */
 const AGAIN_MS = { pending: 3_000, invalid: 60_000, expires_soon: 600_000, no_answer: 10_000 } as const;
 
@@ -28,6 +31,7 @@ export type CertificateWatchSettings = {
 export function createCertificateWatch(settings: CertificateWatchSettings): CertificateWatch {
   const { intervalMs, now, monotonic, log, handshake = shakeHands } = settings;
   const urls = settings.probeUrls.filter((url) => url.startsWith('https:'));
+  const grace = Math.min(FIRST_CERTIFICATE_MS, FIRST_INTERVALS * intervalMs);
   const watched = new Map<string, Watched>();
   let ofProjects = new Map<string, Watched>();
 
@@ -48,7 +52,7 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
     const answers = await Promise.all(urls.map((url) => handshake(url, one.host, signal)));
     if (signal.aborted) return;
     const at = now();
-    const judged = worstCertificate(answers.flatMap((answer) => judgeCertificate(one.host, answer, one.since, at) ?? []));
+    const judged = worstCertificate(answers.flatMap((answer) => judgeCertificate(one.host, answer, at - one.since < grace, at) ?? []));
     one.dueAt = monotonic() + Math.min(intervalMs, pauseAfter(judged));
     if (judged === null) return;
     if (judged.problem !== null && judged.problem !== one.last?.problem)

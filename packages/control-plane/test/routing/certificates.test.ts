@@ -2,13 +2,12 @@
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { createServer, type Server, type TlsOptions } from 'node:tls';
 import { afterAll, describe, expect, test } from 'vitest';
-import { FIRST_CERTIFICATE_MS, type Handshake, judgeCertificate, worstCertificate } from '../../src/domain/certificates.ts';
+import { type Handshake, judgeCertificate, worstCertificate } from '../../src/domain/certificates.ts';
 import { createCertificateWatch, HOSTS_PER_RUN } from '../../src/routing/certificates.ts';
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 const NOW = Date.parse('2026-11-23T12:00:00Z');
-const OLD = NOW - 2 * FIRST_CERTIFICATE_MS;
 const HOST = 'shop.berth.test';
 type Certificate = Extract<Handshake, { kind: 'certificate' }>;
 const good: Certificate = {
@@ -20,7 +19,7 @@ const good: Certificate = {
   otherNames: null,
   untrusted: null,
 };
-const judge = (change: Partial<Certificate>, since = OLD) => judgeCertificate(HOST, { ...good, ...change }, since, NOW);
+const judge = (change: Partial<Certificate>, isNew = false) => judgeCertificate(HOST, { ...good, ...change }, isNew, NOW);
 const untilEnd = (left: number, lifetime: number) => judge({ notAfter: NOW + left, notBefore: NOW + left - lifetime })?.state;
 
 describe('a certificate', () => {
@@ -36,7 +35,7 @@ describe('a certificate', () => {
     ['for another name', { otherNames: 'other.test' }, 'serves a certificate for other.test, not for shop.berth.test'],
     ['of an unknown authority', { untrusted: 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY' }, 'NODE_EXTRA_CA_CERTS'],
   ])('%s: pending for a new host, then invalid with what to do', (_, change, text) => {
-    expect(judge(change, NOW - 1_000)).toMatchObject({ state: 'pending', problem: null });
+    expect(judge(change, true)).toMatchObject({ state: 'pending', problem: null });
     const judged = judge(change);
     expect(judged?.state).toBe('invalid');
     expect(judged?.problem).toContain(text);
@@ -46,14 +45,14 @@ describe('a certificate', () => {
     ['expired', { notBefore: NOW - 90 * DAY, notAfter: NOW - 1, untrusted: 'CERT_HAS_EXPIRED' }, 'expired on 2026-11-23 11:59 UTC'],
     ['not valid yet', { notBefore: NOW + HOUR, untrusted: 'CERT_NOT_YET_VALID' }, 'check the clocks'],
   ])('%s: invalid at once, also for a new host', (_, change, text) => {
-    expect(judge(change, NOW)).toMatchObject({ state: 'invalid', problem: expect.stringContaining(text) as string });
+    expect(judge(change, true)).toMatchObject({ state: 'invalid', problem: expect.stringContaining(text) as string });
   });
   test('that the proxy refuses: pending, then invalid', () => {
     const refused = { kind: 'refused', why: 'ERR_SSL_TLSV1_UNRECOGNIZED_NAME' } as const;
-    expect(judgeCertificate(HOST, refused, NOW, NOW)?.state).toBe('pending');
-    expect(judgeCertificate(HOST, refused, OLD, NOW)).toMatchObject({ state: 'invalid', issuer: null, not_after: null });
+    expect(judgeCertificate(HOST, refused, true, NOW)?.state).toBe('pending');
+    expect(judgeCertificate(HOST, refused, false, NOW)).toMatchObject({ state: 'invalid', issuer: null, not_after: null });
   });
-  test('a proxy that does not answer says nothing', () => expect(judgeCertificate(HOST, { kind: 'no_answer' }, OLD, NOW)).toBeNull());
+  test('a proxy that does not answer says nothing', () => expect(judgeCertificate(HOST, { kind: 'no_answer' }, false, NOW)).toBeNull());
   test('expires_soon comes after the time at which Traefik renews, for each lifetime', () => {
     // [lifetime, Traefik renews at, Berth warns at]
     for (const [lifetime, renewed, late] of [
@@ -126,6 +125,18 @@ describe('the watch', () => {
     expect(asked.filter((host) => host === 'h0.berth.test').length).toBeLessThanOrEqual(11);
   });
 
+  test('waits 3 minutes for the first certificate of a host', async () => {
+    const { watch, lines, pass } = world(() => ({ ...good, subject: 'TRAEFIK DEFAULT CERT' }));
+    const states: (string | undefined)[] = [];
+    for (let second = 0; second < 240; second++, pass(1_000)) {
+      await watch.check(hosts(1), signal);
+      states.push(watch.ofProject('p0')?.state);
+    }
+    expect(states.indexOf('invalid')).toBe(180);
+    expect(new Set(states.slice(0, 180))).toEqual(new Set(['pending']));
+    expect(lines).toHaveLength(1);
+  });
+
   test('one line in the log for each problem, and one when it is solved', async () => {
     let answer: Handshake = { ...good, notAfter: NOW - 1 };
     const { watch, lines, pass } = world(() => answer);
@@ -166,7 +177,7 @@ describe('a handshake', () => {
   const stateOf = async (port: number, signal = new AbortController().signal) => {
     const watch = createCertificateWatch({
       probeUrls: [`https://127.0.0.1:${port}`],
-      intervalMs: 1,
+      intervalMs: HOUR,
       now: Date.now,
       monotonic: () => performance.now(),
       log: { warn: () => undefined, info: () => undefined },

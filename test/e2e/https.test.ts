@@ -1,0 +1,145 @@
+/** Certificates end to end: issued, renewed, refused; and how Berth shows it when the certificate authority fails. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { asAnApplicationReads, FORGED_HEADERS, isIdentityHeader } from '@berth/testbed/forged-headers';
+import { waitFor } from '@berth/testbed/wait';
+import { BASE_DOMAIN, type HttpsWorld, startHttpsWorld, whyNoHttps } from './https-world.ts';
+
+const why = whyNoHttps();
+const LONG = { deadlineMs: 60_000 };
+
+describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: ${why})`}`, () => {
+  let world: HttpsWorld;
+  const projects: Record<string, { id: string }> = {};
+  const hostOf = (prefix: string): string => `${prefix}.${BASE_DOMAIN}`;
+  const publish = async (prefix: string): Promise<void> => void (projects[prefix] = await world.publish(prefix));
+  const stateOf = async (prefix: string) => (await world.certificateOf(projects[prefix] ?? { id: '' }))?.state;
+  const untilState = (prefix: string, state: string): Promise<unknown> =>
+    waitFor(`the certificate of ${prefix} is ${state}`, async () => (await stateOf(prefix)) === state, LONG);
+  const untilTrusted = (prefix: string) => waitFor(`${prefix} has a trusted certificate`, () => world.get(hostOf(prefix)), LONG);
+
+  beforeAll(async () => {
+    world = await startHttpsWorld({ validitySeconds: 86_400, refuses: [hostOf('refused')] });
+    await world.startTraefik('tls-alpn-01');
+  }, 120_000);
+  afterAll(() => world?.stop(), 60_000);
+
+  it('a project’s first https answer has a certificate of the authority (TLS-ALPN-01), and http leads there', async () => {
+    await publish('one');
+    const answer = await untilTrusted('one');
+    expect(answer).toMatchObject({ status: 200, body: `project at ${hostOf('one')}` });
+    expect(answer.certificate?.subjectaltname).toBe(`DNS:${hostOf('one')}`);
+    expect(answer.certificate?.issuer.CN).toMatch(/^Pebble Intermediate CA/);
+    expect(await world.get(hostOf('one'), { path: '/a?b=c', secure: false })).toMatchObject({
+      status: 301,
+      headers: { location: `https://${hostOf('one')}/a?b=c` },
+    });
+    await untilState('one', 'ok');
+    expect(await world.certificateOf(projects['one'] ?? { id: '' })).toMatchObject({
+      issuer: answer.certificate?.issuer.CN,
+      not_after: new Date(answer.certificate?.valid_to ?? 0).toISOString(),
+      problem: null,
+    });
+  });
+
+  it('no forged identity header reaches a project, in any spelling', async () => {
+    const before = world.reached.length;
+    const forged = Object.fromEntries(FORGED_HEADERS.map((name) => [name, 'mallory@example.org']));
+    expect(FORGED_HEADERS).toEqual(expect.arrayContaining(['X.Forwarded.User', 'X_Forwarded_User']));
+    await world.get(hostOf('one'), { headers: forged });
+    const seen = world.reached.slice(before);
+    expect(seen).toHaveLength(1);
+    expect(Object.keys(seen[0] ?? {}).filter((name) => isIdentityHeader(asAnApplicationReads(name)))).toEqual([]);
+    expect(JSON.stringify(seen)).not.toContain('mallory');
+  });
+
+  it('the authority is down: sites stay up, also after a restart of Traefik, and a new host shows its problem', async () => {
+    await world.stopTraefik();
+    world.front.become('down');
+    await world.startTraefik('http-01');
+    expect((await untilTrusted('one')).status).toBe(200);
+    await publish('two');
+    await untilState('two', 'invalid');
+    const problem = (await world.certificateOf(projects['two'] ?? { id: '' }))?.problem;
+    expect(problem).toContain(`the proxy has no certificate for ${hostOf('two')}: the log of the proxy says why`);
+    expect(await world.notes()).toContain(problem);
+    expect(await world.metric('berth_certificate_problems')).toBeGreaterThan(0);
+    expect(world.traefik().tail()).toMatch(new RegExp(`Unable to obtain ACME certificate.*${hostOf('two').replaceAll('.', '\\.')}`));
+    expect(await stateOf('one')).toBe('ok');
+  });
+
+  it('a rate limit: the same, and the log of Traefik says until when', async () => {
+    world.front.become('rate_limited');
+    await publish('three');
+    await untilState('three', 'invalid');
+    await waitFor('Traefik logs the limit', () => /rateLimited.*retry after 2026-11-30/.test(world.traefik().tail()), LONG);
+    expect((await world.get(hostOf('one'))).status).toBe(200);
+  });
+
+  it('the authority works again: the next change of routes repeats the orders (HTTP-01), and one log line says so', async () => {
+    const limited = world.front.orders('rate_limited');
+    // Traefik does not hammer an authority that refuses.
+    expect(limited).toBeLessThan(20);
+    world.front.become('pass');
+    await publish('refused');
+    for (const prefix of ['two', 'three']) {
+      expect((await untilTrusted(prefix)).status).toBe(200);
+      await untilState(prefix, 'ok');
+    }
+    const lines = (await world.logOfBerth()).split('\n').filter((line) => line.includes(`"host":"${hostOf('two')}"`));
+    expect(lines.map((line) => (JSON.parse(line) as { msg: string }).msg)).toEqual([
+      'a host has no good certificate',
+      'a host has a good certificate again',
+    ]);
+  });
+
+  it('a refusal: only this host has no certificate, and everybody sees which', async () => {
+    await untilState('refused', 'invalid');
+    expect(world.traefik().tail()).toMatch(/rejectedIdentifier.*refused/);
+    expect((await world.notes()).filter((note) => note.includes(hostOf('refused')))).toHaveLength(1);
+    await expect(world.get(hostOf('refused'))).rejects.toThrow(/certificate|altnames/i);
+    expect((await world.get(hostOf('refused'), { secure: false })).status).toBe(301);
+    for (const prefix of ['one', 'two', 'three']) expect((await world.get(hostOf(prefix))).status).toBe(200);
+  });
+
+  const serialOf = async (prefix: string): Promise<string | undefined> => (await world.get(hostOf(prefix))).certificate?.serialNumber;
+
+  it('acme.json that others may read: Traefik serves no certificate, and Berth says so', async () => {
+    const serial = await serialOf('one');
+    await world.stopTraefik();
+    await world.chmodStorage(0o644);
+    await world.startTraefik('tls-alpn-01');
+    await untilState('one', 'invalid');
+    expect(world.traefik().tail()).toMatch(/permissions 644 for .*acme\.json are too open/);
+    await world.stopTraefik();
+    await world.chmodStorage(0o600);
+    world.front.become('held');
+    await world.startTraefik('tls-alpn-01');
+    await untilTrusted('one');
+    expect(await serialOf('one')).toBe(serial);
+  });
+
+  it('a renewal replaces the certificate while requests run, and none fails', async () => {
+    // Certificates of a day are due at once. Traefik began with them at its start, and waits for the authority.
+    const before = await serialOf('one');
+    const failures: unknown[] = [];
+    let sent = 0;
+    let stopped = false;
+    const load = (async () => {
+      for (; !stopped; sent++) {
+        const answer = await world.get(hostOf('one')).catch((error: unknown) => error);
+        if ((answer as { status?: number }).status !== 200) failures.push(answer);
+      }
+    })();
+    try {
+      await waitFor('requests run', () => sent > 10, LONG);
+      world.front.become('pass');
+      await waitFor('another certificate is served', async () => (await serialOf('one')) !== before, LONG);
+    } finally {
+      stopped = true;
+      await load;
+    }
+    expect(failures).toEqual([]);
+    await untilState('one', 'ok');
+    expect((await world.certificateOf(projects['one'] ?? { id: '' }))?.problem).toBeNull();
+  });
+});
