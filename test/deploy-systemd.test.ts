@@ -103,7 +103,7 @@ describe.each(GO)('%s', (unit) => {
   });
   test('the package creates and deletes its user, and does not restart it at an upgrade of Berth', () => {
     const script = (file: string): string => readFileSync(path.join(ROOT, 'deploy/debian', file), 'utf8');
-    expect(script('postinst')).toMatch(new RegExp(`for user in .*\\b${name}\\b.*adduser`));
+    expect(script('postinst')).toMatch(new RegExp(`for user in .*\\b${name}\\b[^]*?adduser`));
     expect(script('postrm')).toMatch(new RegExp(`for user in .*\\b${name}\\b`));
     for (const file of ['postinst', 'postrm', 'prerm']) expect(script(file), file).toContain(`${name}.service`);
     expect(/^units=.*$/m.exec(script('postinst'))?.[0]).not.toContain(name);

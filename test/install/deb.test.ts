@@ -122,7 +122,7 @@ describe.skipIf(why !== undefined)(`the Debian package${why === undefined ? '' :
     const deleted = [...stdout.matchAll(/^berth: deleting (\S+) \(/gm)].map((match) => match[1] ?? '').toSorted();
     expect(deleted).toEqual(
       ['/etc/berth', '/var/lib/berth', ...['agent-builder', 'agent-deploy', 'gateway', 'relay'].map((name) => `/var/lib/berth-${name}`)]
-        .concat(['/var/lib/private/berth-gateway', '/var/lib/private/berth-relay'])
+        .concat(['/var/lib/private/berth-relay'])
         .toSorted(),
     );
     for (const path of deleted) expect([path, here(path)]).toEqual([path, false]);

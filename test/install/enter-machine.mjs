@@ -14,8 +14,11 @@ if (cgroup !== undefined) {
 }
 const root = join(layer, 'root');
 const run = (program, ...args) => execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
-for (const name of ['root', 'upper', 'work']) mkdirSync(join(layer, name), { recursive: true });
+for (const name of ['root', 'upper', 'work', 'docker']) mkdirSync(join(layer, name), { recursive: true });
 run('mount', '-t', 'overlay', '-o', `lowerdir=${base},upperdir=${join(layer, 'upper')},workdir=${join(layer, 'work')}`, 'overlay', root);
+// The engine's layers cannot lie on the layers of this root.
+mkdirSync(join(root, 'var/lib/docker'), { recursive: true });
+run('mount', '--bind', join(layer, 'docker'), join(root, 'var/lib/docker'));
 run('mount', '-t', 'proc', 'proc', join(root, 'proc'));
 run('mount', '-t', 'sysfs', 'sysfs', join(root, 'sys'));
 run('mount', '-t', 'cgroup2', 'cgroup2', join(root, 'sys/fs/cgroup'));

@@ -8,6 +8,12 @@ import { waitFor } from '@berth/testbed/wait';
 
 const SUITE = 'bookworm';
 const PACKAGES = 'systemd,systemd-sysv,dbus,adduser,ca-certificates,curl';
+/** A machine of someone who followed docs/install.md: what the agents and the registry need, from Debian's mirror. */
+const ENGINE = {
+  include: `${PACKAGES},iproute2,iptables,git,openssh-client,rsync,procps`,
+  /** Their scripts start services, so they come after debootstrap, which has no policy against that. */
+  later: ['docker.io', 'docker-registry'],
+};
 const CGROUPS = ['/sys/fs/cgroup/unified', '/sys/fs/cgroup'].find((folder) => existsSync(join(folder, 'cgroup.procs')));
 
 /** Returns why no machine can be made here, or undefined. */
@@ -28,13 +34,15 @@ export interface Machine {
 }
 
 /** Provides the base system, which never changes. */
-async function provideBase(): Promise<string> {
-  const base = join(toolsDir, 'install', SUITE);
+async function provideBase(hasEngine: boolean): Promise<string> {
+  const base = join(toolsDir, 'install', hasEngine ? `${SUITE}-engine` : SUITE);
   if (existsSync(base)) return base;
   const draft = `${base}.${process.pid}`;
   mkdirSync(draft, { recursive: true });
   try {
-    await run(['debootstrap', '--variant=minbase', `--include=${PACKAGES}`, SUITE, draft], { deadlineMs: 600_000 });
+    const include = hasEngine ? ENGINE.include : PACKAGES;
+    await run(['debootstrap', '--variant=minbase', `--include=${include}`, SUITE, draft], { deadlineMs: 900_000 });
+    if (hasEngine) await addEngine(draft);
     renameSync(draft, base);
   } finally {
     rmSync(draft, { recursive: true, force: true });
@@ -42,10 +50,28 @@ async function provideBase(): Promise<string> {
   return base;
 }
 
-export async function startMachine(): Promise<Machine> {
-  const base = await provideBase();
+async function addEngine(root: string): Promise<void> {
+  const policy = join(root, 'usr/sbin/policy-rc.d');
+  writeFileSync(policy, '#!/bin/sh\nexit 101\n', { mode: 0o755 });
+  const env = { DEBIAN_FRONTEND: 'noninteractive' };
+  await run(['chroot', root, 'apt-get', 'install', '-y', '--no-install-recommends', ...ENGINE.later], { env, deadlineMs: 900_000 });
+  rmSync(policy);
+}
+
+export interface MachineOptions {
+  /** With Debian's container engine and registry, as the pages for operators say. */
+  readonly engine?: boolean;
+  /** The network that it is plugged into, and its address there. */
+  readonly network?: { readonly bridge: string; readonly address: string };
+  readonly hostname?: string;
+}
+
+let machines = 0;
+
+export async function startMachine(options: MachineOptions = {}): Promise<Machine> {
+  const base = await provideBase(options.engine === true);
   const layer = mkdtempSync(join(tmpdir(), 'berth-machine-'));
-  const cgroup = join(CGROUPS ?? '', `berth-machine-${process.pid}`);
+  const cgroup = join(CGROUPS ?? '', `berth-machine-${process.pid}-${machines++}`);
   mkdirSync(cgroup);
   const outer = await startProcess([process.execPath, join(import.meta.dirname, 'enter-machine.mjs'), base, layer, cgroup], {
     name: 'machine',
@@ -84,11 +110,51 @@ export async function startMachine(): Promise<Machine> {
       },
       { deadlineMs: 120_000, intervalMs: 300 },
     );
+    if (options.hostname !== undefined) await machine.run(['hostname', options.hostname]);
+    await plugIn(first, options.network);
   } catch (error) {
     await machine.stop();
     throw error;
   }
   return machine;
+}
+
+/** Brings up loopback and, in a network, the cable to its bridge. The cable ends with the machine. */
+async function plugIn(first: number, network: MachineOptions['network']): Promise<void> {
+  const inside = ['nsenter', '--target', String(first), '--net', '--', 'ip'] as const;
+  await run([...inside, 'link', 'set', 'lo', 'up']);
+  if (network === undefined) return;
+  const [cable, peer] = [`bm${first}a`, `bm${first}b`];
+  await run(['ip', 'link', 'add', cable, 'type', 'veth', 'peer', 'name', peer]);
+  await run(['ip', 'link', 'set', peer, 'netns', String(first)]);
+  await run(['ip', 'link', 'set', cable, 'master', network.bridge, 'up']);
+  await run([...inside, 'link', 'set', peer, 'name', 'eth0']);
+  await run([...inside, 'addr', 'add', `${network.address}/24`, 'dev', 'eth0']);
+  await run([...inside, 'link', 'set', 'eth0', 'up']);
+}
+
+export interface Network {
+  readonly bridge: string;
+  /** The address of the test on this network. */
+  readonly here: string;
+  /** Returns the address of the n-th machine. */
+  address(n: number): string;
+  stop(): Promise<void>;
+}
+
+/** A network for machines and this process, without a way to the internet. */
+export async function startNetwork(): Promise<Network> {
+  const bridge = `berthi${process.pid % 100_000}`;
+  const subnet = `10.98.${process.pid % 250}`;
+  await run(['ip', 'link', 'add', bridge, 'type', 'bridge']);
+  await run(['ip', 'addr', 'add', `${subnet}.1/24`, 'dev', bridge]);
+  await run(['ip', 'link', 'set', bridge, 'up']);
+  return {
+    bridge,
+    here: `${subnet}.1`,
+    address: (n) => `${subnet}.${n + 1}`,
+    stop: async () => void (await run(['ip', 'link', 'delete', bridge], { mayFail: true })),
+  };
 }
 
 const environment = (extra: Record<string, string> = {}): string[] =>

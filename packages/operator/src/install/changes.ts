@@ -1,26 +1,38 @@
 /** Compares the wishes of `berth install` with the files of this machine. It does not decide what a role needs. */
-import { randomBytes } from 'node:crypto';
-import { existsSync, chmodSync, chownSync } from 'node:fs';
+import { createHash, randomBytes } from 'node:crypto';
+import { chmodSync, chownSync, existsSync } from 'node:fs';
 import { type Access, hasAccess, makeFolder, parseEnv, readText, removeDrafts, withVariables, writeText } from '../lib/etc-files.ts';
+import { bcryptHash, isBcryptOf } from './bcrypt.ts';
+
+/** A secret in the file of one process. `env` and `name`: where an operator may have it instead. */
+export type SecretCopy = { path: string; access: Access; env: string; name: string };
 
 export type Wanted =
   | { kind: 'folder'; path: string; access: Access }
-  /** `given`: flags or answers, which replace what is there. `defaults`: only where the file has no such variable. */
-  | { kind: 'env'; path: string; access: Access; given: Record<string, string>; defaults: Record<string, string> }
+  /** Values of `given` names replace what is there; others are written only where the file has no such variable. */
+  | { kind: 'env'; path: string; access: Access; values: Readonly<Record<string, string>>; given: ReadonlySet<string> }
   /** Files with the same secret. What one of them holds goes into the others; a new one is made where there is none. */
-  | { kind: 'secret'; files: { path: string; access: Access }[]; value?: string };
+  | { kind: 'secret'; files: SecretCopy[]; value?: string | undefined; make?: () => string }
+  /** A password file of one user, whose password is in the file `password`. */
+  | { kind: 'htpasswd'; path: string; access: Access; user: string; password: string }
+  /** A file that comes with Berth. What the operator changed stays. */
+  | { kind: 'shipped'; path: string; access: Access; text: string }
+  /** A file that Berth and the operator write together. */
+  | { kind: 'edited'; path: string; access: Access; edit: (text: string | undefined) => string };
 
 export type Change = { path: string; says: string; apply(): void };
-export type Compared = { changes: Change[] /** Values of the operator that `berth install` would write otherwise. */; kept: string[] };
+export type Compared = {
+  changes: Change[];
+  /** Values of the operator that `berth install` would write otherwise. */
+  kept: string[];
+};
+type Work = Compared & { secrets: Map<string, string>; shipped: Shipped };
 
-export function compare(wanted: readonly Wanted[]): Compared {
-  const found: Compared = { changes: [], kept: [] };
-  for (const one of wanted) {
-    if (one.kind === 'folder') compareFolder(one, found);
-    else if (one.kind === 'env') compareEnv(one, found);
-    else compareSecret(one, found);
-  }
-  return found;
+/** `record`: file with the hashes of shipped files as they were written. */
+export async function compare(wanted: readonly Wanted[], record: { path: string; access: Access }): Promise<Compared> {
+  const work: Work = { changes: [], kept: [], secrets: new Map(), shipped: openShipped(record) };
+  for (const one of wanted) await compareOne(one, work);
+  return { changes: work.changes, kept: work.kept };
 }
 
 /** Applies the changes in order, each whole. A run that was killed continues where it stopped. */
@@ -31,45 +43,141 @@ export function apply(changes: readonly Change[], say: (line: string) => void): 
   }
 }
 
-function compareFolder({ path, access }: Extract<Wanted, { kind: 'folder' }>, { changes }: Compared): void {
-  if (!existsSync(path)) changes.push({ path, says: `folder ${path}`, apply: () => makeFolder(path, access) });
-  else {
-    for (const draft of removeDrafts(path))
-      changes.push({ path: draft, says: `removed ${draft}, which a killed run left`, apply: () => {} });
-    if (!hasAccess(path, access)) changes.push({ path, says: `mode and owner of ${path}`, apply: () => makeFolder(path, access) });
+async function compareOne(one: Wanted, work: Work): Promise<void> {
+  switch (one.kind) {
+    case 'folder':
+      return compareFolder(one, work);
+    case 'env':
+      return compareEnv(one, work);
+    case 'secret':
+      return compareSecret(one, work);
+    case 'htpasswd':
+      return compareHtpasswd(one, work);
+    case 'shipped':
+      return compareShipped(one, work);
+    case 'edited': {
+      const text = readText(one.path);
+      return compareText(one, text, one.edit(text), work);
+    }
   }
 }
 
-function compareEnv({ path, access, given, defaults }: Extract<Wanted, { kind: 'env' }>, { changes, kept }: Compared): void {
+type OfKind<K extends Wanted['kind']> = Extract<Wanted, { kind: K }>;
+
+function compareFolder({ path, access }: OfKind<'folder'>, { changes }: Work): void {
+  if (!existsSync(path)) {
+    changes.push({ path, says: `folder ${path}`, apply: () => makeFolder(path, access) });
+    return;
+  }
+  // Half a write of a killed run is worth nothing, so this needs no question.
+  removeDrafts(path);
+  if (!hasAccess(path, access)) changes.push({ path, says: `mode and owner of ${path}`, apply: () => makeFolder(path, access) });
+}
+
+/** The name of a setting without `_FILE`. */
+const plainName = (name: string): string | undefined => (name.endsWith('_FILE') ? name.slice(0, -'_FILE'.length) : undefined);
+
+function compareEnv({ path, access, values, given }: OfKind<'env'>, work: Work): void {
   const text = readText(path);
   const there = parseEnv(text ?? '');
-  const set: Record<string, string> = {};
-  for (const [name, value] of Object.entries({ ...defaults, ...given })) {
+  const set: Record<string, string | undefined> = {};
+  for (const [name, value] of Object.entries(values)) {
     const now = there.get(name);
-    if (now === value) continue;
-    if (now === undefined || name in given) set[name] = value;
-    else kept.push(`${path}: ${name}=${now} (the default is ${value})`);
+    const plain = plainName(name);
+    // The secret moves to its file: a process refuses a setting that is set twice.
+    if (plain !== undefined && (there.get(plain) ?? '') !== '') Object.assign(set, { [plain]: undefined, [name]: value });
+    else if (now === value) continue;
+    else if (now === undefined || given.has(name)) set[name] = value;
+    else work.kept.push(`${path}: ${name}=${now} (the default here is ${value})`);
   }
-  const names = Object.keys(set);
-  if (text === undefined || names.length > 0) {
-    changes.push({
-      path,
-      says: `${path}: ${names.map((name) => `${name}=${set[name]}`).join(' ')}`,
-      apply: () => writeText(path, withVariables(text ?? '', set), access),
-    });
-  } else compareAccess(path, access, changes);
+  const says = Object.entries(set).map(([name, value]) => (value === undefined ? `${name} moves to its file` : `${name}=${value}`));
+  if (text !== undefined && says.length === 0) return compareAccess(path, access, work);
+  work.changes.push({
+    path,
+    says: says.length === 0 ? path : `${path}: ${says.join(' ')}`,
+    apply: () => writeText(path, withVariables(text ?? '', set), access),
+  });
 }
 
-function compareSecret({ files, value }: Extract<Wanted, { kind: 'secret' }>, { changes }: Compared): void {
+function compareSecret({ files, value, make }: OfKind<'secret'>, work: Work): void {
   const texts = files.map(({ path }) => readText(path)?.trim() ?? '');
-  const secret = value ?? (texts.find((text) => text !== '') || randomBytes(32).toString('hex'));
+  const byHand = (): string => files.map(secretByHand).find((text) => text !== '') ?? '';
+  const secret = value ?? ((texts.find((text) => text !== '') ?? byHand()) || (make ?? newSecret)());
   for (const [i, { path, access }] of files.entries()) {
-    if (texts[i] === secret) compareAccess(path, access, changes);
-    else changes.push({ path, says: `secret ${path}`, apply: () => writeText(path, `${secret}\n`, access) });
+    work.secrets.set(path, secret);
+    if (texts[i] === secret) compareAccess(path, access, work);
+    else work.changes.push({ path, says: `secret ${path}`, apply: () => writeText(path, `${secret}\n`, access) });
   }
 }
 
-function compareAccess(path: string, access: Access, changes: Change[]): void {
+export const newSecret = (): string => randomBytes(32).toString('hex');
+
+/** A secret that the operator wrote into the environment file, or into a file of his own. */
+function secretByHand({ path, env, name }: SecretCopy): string {
+  const there = parseEnv(readText(env) ?? '');
+  const file = there.get(`${name}_FILE`) ?? '';
+  return (there.get(name) ?? '') || (file === '' || file === path ? '' : (readText(file)?.trim() ?? ''));
+}
+
+async function compareHtpasswd({ path, access, user, password }: OfKind<'htpasswd'>, work: Work): Promise<void> {
+  const secret = work.secrets.get(password) ?? readText(password)?.trim() ?? '';
+  const lines = (readText(path) ?? '').split('\n').filter((line) => line !== '');
+  const mine = lines.find((line) => line.startsWith(`${user}:`));
+  if (mine !== undefined && (await isBcryptOf(secret, mine.slice(user.length + 1)))) return compareAccess(path, access, work);
+  const others = lines.filter((line) => line !== mine);
+  const text = [...others, `${user}:${await bcryptHash(secret)}`].map((line) => `${line}\n`).join('');
+  work.changes.push({ path, says: `password file ${path}`, apply: () => writeText(path, text, access) });
+}
+
+function compareText({ path, access }: { path: string; access: Access }, before: string | undefined, after: string, work: Work): void {
+  if (before === after) compareAccess(path, access, work);
+  else work.changes.push({ path, says: path, apply: () => writeText(path, after, access) });
+}
+
+/** Hashes of earlier texts that are kept for each file. */
+const MOST_HASHES = 4;
+
+/** The hashes of shipped files as they were written: a file with another hash was changed by the operator. */
+type Shipped = { has(path: string, text: string): boolean; add(path: string, text: string): void };
+
+function openShipped({ path: record, access }: { path: string; access: Access }): Shipped {
+  const line = (path: string, text: string): string => `${createHash('sha256').update(text).digest('hex')}  ${path}`;
+  const lines = (): string[] => (readText(record) ?? '').split('\n').filter((one) => one !== '');
+  return {
+    has: (path, text) => lines().includes(line(path, text)),
+    add(path, text) {
+      const isOf = (one: string): boolean => one.endsWith(`  ${path}`);
+      const earlier = lines().filter((one) => isOf(one) && one !== line(path, text));
+      const others = lines().filter((one) => !isOf(one));
+      writeText(record, [...others, ...earlier.slice(-MOST_HASHES), line(path, text)].map((one) => `${one}\n`).join(''), access);
+    },
+  };
+}
+
+function compareShipped({ path, access, text }: OfKind<'shipped'>, work: Work): void {
+  const now = readText(path);
+  if (now === text) {
+    compareAccess(path, access, work);
+    return;
+  }
+  if (now !== undefined && !work.shipped.has(path, now)) {
+    work.kept.push(`${path}: it has changes of your own; the file that comes with Berth is ${sourceOf(path)}`);
+    return;
+  }
+  work.changes.push({
+    path,
+    says: path,
+    apply() {
+      // The record first, which still has the hash of the old text: whichever text a killed run leaves, it is known.
+      work.shipped.add(path, text);
+      writeText(path, text, access);
+    },
+  });
+}
+
+const sourceOf = (path: string): string => path.replace('/etc/berth/', '/usr/lib/berth/deploy/');
+
+function compareAccess(path: string, access: Access, { changes }: Work): void {
   if (hasAccess(path, access)) return;
   changes.push({
     path,

@@ -1,100 +1,198 @@
-/** `berth install`: writes the settings and secrets of this machine's roles, and starts their units. */
-import { parseArgs } from 'node:util';
-import { domainName, emails } from '@berth/kit/config';
-import { askText, askYes, canAsk } from '../lib/ask.ts';
+/** `berth install`: writes the settings and secrets of this machine's parts, and starts their units. */
+import { existsSync, readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { askSecret, askYes, canAsk } from '../lib/ask.ts';
 import { complain, print, Problem, runCommand, wordsOf, WrongUsage } from '../lib/command.ts';
-import { ETC } from '../lib/etc-files.ts';
-import { listenerOn, osRelease, requireRoot, userNamed } from '../lib/machine.ts';
-import { hasSystemd, systemctl, unitState } from '../lib/units.ts';
-import { apply, compare, type Wanted } from './changes.ts';
-
-const USAGE = `Usage: berth install control-plane --base-domain NAME --admin EMAIL [--start] [--dry-run] [--yes]
-
-Writes the settings of this machine's roles to ${ETC}, with generated secrets, and starts their units.
-Run it again at any time: it keeps secrets, and keeps what you changed by hand.
-
-  --base-domain   projects are published at <prefix>.<NAME>
-  --admin         e-mail address of the first admin
-  --start         enables and starts the units
-  --dry-run       prints each change and makes none
-  --yes           does not ask`;
+import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
+import { osRelease, requireRoot, userNamed } from '../lib/machine.ts';
+import { ACME_CHALLENGES, acmeCaServer, type AcmeChallenge } from '../lib/traefik-config.ts';
+import { apply, type Change, compare } from './changes.ts';
+import { check, needsJoinToken } from './checks.ts';
+import { type Options, parseOptions, USAGE } from './options.ts';
+import { packageChange } from './package-file.ts';
+import { ENV_FILES, type Settings, settingsOf } from './settings.ts';
+import { shipped } from './shipped.ts';
+import { start } from './start.ts';
+import { type Extras, PACKAGE_DIR, SECRETS, type Users, wantedFor } from './wanted.ts';
 
 export const runInstall = (args: string[]): Promise<number> => runCommand('install', USAGE, args, () => install(args));
 
 async function install(args: string[]): Promise<number> {
-  const { positionals, values } = parseArgs({
-    args,
-    allowPositionals: true,
-    options: {
-      'base-domain': { type: 'string' },
-      admin: { type: 'string' },
-      start: { type: 'boolean' },
-      'dry-run': { type: 'boolean' },
-      yes: { type: 'boolean' },
-    },
+  const options = parseOptions(args);
+  const { values } = options;
+  requireRoot(`install ${options.target}`);
+  const settings = await settingsOf(options);
+  const { problems, warnings } = await check(settings, values.traefik);
+  const users = usersOf();
+  const isDry = values['dry-run'];
+  // A dry run says what is wrong and goes on.
+  for (const line of isDry ? problems : []) print(`problem: ${line}`);
+  if (problems.length > 0 && !isDry) throw new Problem(`nothing was changed:\n${problems.map((line) => `  - ${line}`).join('\n')}`);
+  const extras = await extrasOf(options, settings, users);
+  const { changes, kept } = await compare(wantedFor(settings, extras), {
+    path: `${ETC}/.shipped`,
+    access: { mode: 0o640, uid: 0, gid: users.berth.gid },
   });
-  if (positionals.length !== 1 || positionals[0] !== 'control-plane') throw new WrongUsage('name one role: control-plane');
-  requireRoot('install control-plane');
-  const baseDomain = await answer('Domain of the projects', '--base-domain', values['base-domain'], domainName);
-  const [admin = ''] = await answer('E-mail address of the first admin', '--admin', values.admin, emails);
-  const { changes, kept } = compare(await wantedOf(baseDomain, admin));
-  for (const line of kept) print(`kept: ${line}`);
-  if (changes.length === 0) print('nothing to change');
-  if (values['dry-run'] === true) for (const { says } of changes) print(`would write: ${says}`);
-  else {
-    if (changes.length > 0 && values.yes !== true && canAsk() && !(await askYes(`Write ${changes.length} files?`))) return 1;
-    apply(changes, (says) => print(`wrote: ${says}`));
-    if (values.start === true) await start();
+  if (settings.parts.has('control-plane')) {
+    const { change, warning } = await packageChange(PACKAGE_DIR, values.package);
+    if (change !== undefined) changes.push(change);
+    if (warning !== undefined) warnings.push(warning);
   }
+  for (const line of kept) print(`kept: ${line}`);
+  if (isDry) {
+    for (const { says } of changes) print(`would write: ${says}`);
+    if (changes.length === 0) print('nothing to change');
+  } else if (!(await write(changes, values.yes))) return 1;
+  for (const line of warnings) complain(`warning: ${line}`);
+  if (isDry) return problems.length === 0 ? 0 : 1;
+  if (!values.start) {
+    print(`next: berth install ${options.target} --start`);
+    return 0;
+  }
+  await start(settings);
+  summary(settings);
   return 0;
 }
 
-async function wantedOf(baseDomain: string, admin: string): Promise<Wanted[]> {
-  const root = { uid: 0, gid: 0 };
-  const berth = await userNamed('berth');
-  if (berth === undefined) throw new Problem(`the user berth is missing on ${osRelease().name}: install the package of Berth`);
-  const secrets = `${ETC}/secrets/control-plane`;
-  return [
-    { kind: 'folder', path: ETC, access: { mode: 0o750, uid: 0, gid: berth.gid } },
-    { kind: 'folder', path: `${ETC}/secrets`, access: { mode: 0o755, ...root } },
-    { kind: 'folder', path: secrets, access: { mode: 0o700, ...berth } },
-    { kind: 'secret', files: [{ path: `${secrets}/AGENT_SECRET`, access: { mode: 0o600, ...berth } }] },
-    {
-      kind: 'env',
-      path: `${ETC}/control-plane.env`,
-      access: { mode: 0o640, uid: 0, gid: berth.gid },
-      given: { BASE_DOMAIN: baseDomain, ADMIN_EMAILS: admin },
-      defaults: { AGENT_SECRET_FILE: `${secrets}/AGENT_SECRET` },
-    },
-  ];
-}
-
-async function start(): Promise<void> {
-  if (!hasSystemd()) throw new Problem('--start needs systemd, which does not run here');
-  const unit = 'berth-control-plane';
-  const user = await listenerOn(8080);
-  if (user !== undefined && (await unitState(unit)) !== 'active')
-    throw new Problem(`port 8080 is in use by ${user}: stop it, or choose another LISTEN in ${ETC}/control-plane.env`);
-  await systemctl('enable', '--now', unit);
-  print(`started: ${unit}`);
-}
-
-/** A flag, or an answer in the terminal. */
-async function answer<T>(question: string, flag: string, given: string | undefined, parse: (text: string) => T): Promise<T> {
-  const problem = (text: string): string | undefined => {
-    try {
-      parse(text);
-      return undefined;
-    } catch (error) {
-      return wordsOf(error);
-    }
-  };
-  if (given === undefined && !canAsk()) throw new WrongUsage(`${flag} is missing, and there is no terminal in which to ask`);
-  const text = given ?? (await askText(question, { problem }));
-  const wrong = problem(text);
-  if (wrong !== undefined) {
-    complain('');
-    throw new WrongUsage(`${flag}: ${wrong}`);
+/** Returns false when the operator says no. */
+async function write(changes: readonly Change[], yes: boolean): Promise<boolean> {
+  if (changes.length === 0) {
+    print('nothing to change');
+    return true;
   }
-  return parse(text);
+  if (!yes && canAsk()) {
+    for (const { says } of changes) print(`to write: ${says}`);
+    if (!(await askYes(`Write ${changes.length === 1 ? 'this change' : `these ${changes.length} changes`}?`))) return false;
+  }
+  apply(changes, (says) => print(`wrote: ${says}`));
+  return true;
+}
+
+function usersOf(): Users {
+  const named = (name: string) => {
+    const user = userNamed(name);
+    if (user === undefined)
+      throw new Problem(`the user ${name} is missing on ${osRelease().name}: install the package of Berth, which makes it`);
+    return user;
+  };
+  return {
+    root: { uid: 0, gid: 0 },
+    berth: named('berth'),
+    gateway: named('berth-gateway'),
+    proxy: named('berth-proxy'),
+    registry: named('berth-registry'),
+  };
+}
+
+async function extrasOf({ values }: Options, settings: Settings, users: Users): Promise<Extras> {
+  const { challenge, server } = acmeOf(values['acme-challenge'], values['acme-ca-server']);
+  const needsToken = values['join-token-file'] !== undefined || needsJoinToken(settings);
+  const hasOwnPlane = settings.parts.has('control-plane');
+  if (hasOwnPlane && values['join-token-file'] !== undefined)
+    throw new WrongUsage('--join-token-file is for another machine: the agents of this one use AGENT_SECRET');
+  return {
+    users,
+    shipped,
+    acmeCaServer: server,
+    acmeChallenge: challenge,
+    traefik: values.traefik,
+    registryUser: values['registry-user'],
+    registryPassword: await secretFrom('--registry-password-file', values['registry-password-file'], 'Password for the registry'),
+    gatewaySecret: settings.parts.has('gateway') && !hasOwnPlane ? await gatewaySecret(values['gateway-secret-file']) : undefined,
+    joinToken: needsToken && !hasOwnPlane ? await joinToken(values['join-token-file']) : undefined,
+    nodeName: values.name,
+    proxyAddresses: values['proxy-address'],
+    ownAddress: settings.parts.has('deploy') && !hasOwnPlane ? await ownAddress(settings.controlPlane) : undefined,
+    madeByControlPlane: (file) => readText(`/var/lib/berth/${file}`)?.trim() || undefined,
+    hasDatabase: existsSync('/var/lib/berth/berth.db') || parseEnv(readText(ENV_FILES['control-plane']) ?? '').has('DATABASE_URL'),
+  };
+}
+
+function acmeOf(
+  challenge: string | undefined,
+  server: string | undefined,
+): { challenge?: AcmeChallenge | undefined; server?: string | undefined } {
+  const found = ACME_CHALLENGES.find((one) => one === challenge);
+  if (challenge !== undefined && found === undefined) throw new WrongUsage(`--acme-challenge must be one of ${ACME_CHALLENGES.join(', ')}`);
+  try {
+    return { challenge: found, server: server === undefined ? undefined : acmeCaServer(server) };
+  } catch (error) {
+    throw new WrongUsage(`--acme-ca-server: ${wordsOf(error)}`, { cause: error });
+  }
+}
+
+const MOST_SECRET = 4_096;
+/** Reads a secret from a file, from standard input (`-`), or from a hidden question. It is never an argument, which others can read. */
+async function secretFrom(flag: string, file: string | undefined, question: string): Promise<string | undefined> {
+  if (file === undefined) return undefined;
+  let text: string;
+  try {
+    text = file === '-' ? await (canAsk() ? askSecret(question) : fromStdin()) : readFileSync(file, 'utf8');
+  } catch (error) {
+    throw error instanceof Problem ? error : new WrongUsage(`${flag}: ${wordsOf(error)}`, { cause: error });
+  }
+  const secret = text.trim();
+  if (secret === '' || secret.length > MOST_SECRET || /\s/.test(secret))
+    throw new WrongUsage(`${flag}: ${secret === '' ? 'it is empty' : 'one line with the secret is needed'}`);
+  return secret;
+}
+
+async function fromStdin(): Promise<string> {
+  let text = '';
+  for await (const part of process.stdin.setEncoding('utf8')) {
+    text += String(part);
+    if (text.length > 2 * MOST_SECRET) break;
+  }
+  return text;
+}
+
+async function joinToken(file: string | undefined): Promise<string> {
+  if (file === undefined && !canAsk())
+    throw new WrongUsage('--join-token-file is missing. Create a token on your own computer: berth node join-token --role ROLE');
+  const token = (await secretFrom('--join-token-file', file ?? '-', 'Join token')) ?? '';
+  if (!token.startsWith('berthjoin_')) throw new WrongUsage('--join-token-file: this is no join token of Berth');
+  return token;
+}
+
+async function gatewaySecret(file: string | undefined): Promise<string | undefined> {
+  if (file === undefined && readText(`${SECRETS}/gateway/GATEWAY_SECRET`) === undefined)
+    throw new WrongUsage(`--gateway-secret-file is missing: on the control plane's machine it is ${SECRETS}/control-plane/GATEWAY_SECRET`);
+  return secretFrom('--gateway-secret-file', file, 'GATEWAY_SECRET');
+}
+
+/** The address of this machine on its way to the control plane: the proxy beside the control plane reaches this machine there. */
+function ownAddress(url: string): Promise<string | undefined> {
+  const { hostname, port, protocol } = new URL(url);
+  return new Promise((resolve) => {
+    const socket = connect({
+      host: hostname.replaceAll(/[[\]]/g, ''),
+      port: Number(port || (protocol === 'https:' ? 443 : 80)),
+      timeout: 5_000,
+    });
+    const end = (address: string | undefined): void => {
+      socket.destroy();
+      resolve(address?.replace(/^::ffff:/, ''));
+    };
+    socket.on('connect', () => end(socket.localAddress));
+    socket.on('timeout', () => end(undefined));
+    socket.on('error', () => end(undefined));
+  });
+}
+
+function summary({ parts, baseDomain, admins, internalAddress }: Settings): void {
+  if (!parts.has('control-plane')) {
+    print('This machine belongs to Berth now: berth node list');
+    return;
+  }
+  const password = `${SECRETS}/control-plane/ADMIN_PASSWORD`;
+  print(`Berth runs: https://${baseDomain}`);
+  if (existsSync(password)) print(`first password of ${admins.split(',')[0]}: sudo cat ${password}`);
+  print(`sign in on your computer: berth login https://${baseDomain}`);
+  print(
+    internalAddress === undefined
+      ? 'before a second machine joins: berth install all --internal-address ADDRESS --start (an address of this machine that the other one ' +
+          'reaches). The registry, now 127.0.0.1:5000, then gets the host that other machines use: ' +
+          `https://registry.${baseDomain}`
+      : 'the next machine: berth node join-token --role deploy, which prints the command for it',
+  );
 }

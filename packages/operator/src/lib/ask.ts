@@ -1,5 +1,5 @@
 /** Questions to the operator in a terminal. */
-import { confirm, isCancel, text } from '@clack/prompts';
+import { confirm, isCancel, password, text } from '@clack/prompts';
 import { Problem } from './command.ts';
 
 export const canAsk = (): boolean => process.stdin.isTTY && process.stderr.isTTY;
@@ -16,6 +16,13 @@ export async function askText(
     ...(initial === undefined ? {} : { initialValue: initial }),
     ...(problem === undefined ? {} : { validate: (answer) => problem(answer ?? '') }),
   });
+  if (isCancel(given)) throw cancelled();
+  return given;
+}
+
+/** The answer is not shown. */
+export async function askSecret(message: string): Promise<string> {
+  const given = await password({ message, output: process.stderr });
   if (isCancel(given)) throw cancelled();
   return given;
 }

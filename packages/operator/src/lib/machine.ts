@@ -1,36 +1,70 @@
 /** Facts about this machine. */
-import { execOk } from '@berth/kit/exec';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { Problem } from './command.ts';
 import { type Owner, parseEnv, readText } from './etc-files.ts';
 
 /** Environment of programs that the commands start: `PATH` of root, messages that do not depend on the language. */
-export const PROGRAM_ENV = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C.UTF-8' };
+export const PROGRAM_ENV = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/root', LC_ALL: 'C.UTF-8' };
 
 export function requireRoot(command: string): void {
   if (process.getuid?.() !== 0) throw new Problem(`this needs root, because it writes to /etc and starts units: sudo berth ${command}`);
 }
 
-/** Returns ID and VERSION_ID of /etc/os-release. */
-export function osRelease(path = '/etc/os-release'): { id: string; like: string; version: string; name: string } {
+export type OsRelease = { id: string; like: string; version: string; name: string };
+export function osRelease(path = '/etc/os-release'): OsRelease {
   const found = parseEnv(readText(path) ?? '');
   return {
     id: found.get('ID') ?? '',
     like: found.get('ID_LIKE') ?? '',
     version: found.get('VERSION_ID') ?? '',
-    name: found.get('PRETTY_NAME') ?? 'unknown',
+    name: found.get('PRETTY_NAME') ?? 'an unknown system',
   };
 }
 
 /** Returns the ids of a system user, or undefined. */
-export async function userNamed(name: string): Promise<Owner | undefined> {
+export function userNamed(name: string): Owner | undefined {
   const line = (readText('/etc/passwd') ?? '').split('\n').find((entry) => entry.startsWith(`${name}:`));
   const [, , uid, gid] = line?.split(':') ?? [];
   return uid === undefined || gid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) };
 }
 
-/** Returns the program that listens on a TCP port of any address, or undefined. */
-export async function listenerOn(port: number): Promise<string | undefined> {
-  const { stdout } = await execOk(['ss', '-Hltnp', `sport = :${port}`], { env: PROGRAM_ENV, timeoutMs: 10_000 });
-  if (stdout.trim() === '') return undefined;
-  return /users:\(\("([^"]+)",pid=(\d+)/.exec(stdout)?.slice(1).join(', process ') ?? 'another program';
+export type Listener = { name: string; pid: number | undefined; unit: string | undefined };
+
+/** Returns the program that listens on a TCP port of any address, or undefined. Without root, its name stays unknown. */
+export function listenerOn(port: number): Listener | undefined {
+  const inodes = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) => listeningSockets(readText(file) ?? '', port));
+  if (inodes.length === 0) return undefined;
+  const pid = processWith(inodes);
+  if (pid === undefined) return { name: 'another program', pid, unit: undefined };
+  const read = (name: string): string => {
+    try {
+      return readFileSync(`/proc/${pid}/${name}`, 'utf8').trim();
+    } catch {
+      return '';
+    }
+  };
+  return { name: read('comm') || 'a program that just ended', pid, unit: /\/([^/\n]+\.service)(\/|\n|$)/.exec(read('cgroup'))?.[1] };
+}
+
+/** Inodes of the sockets of /proc/net/tcp that listen on the port. */
+export function listeningSockets(table: string, port: number): string[] {
+  const LISTEN = '0A';
+  const wanted = port.toString(16).toUpperCase().padStart(4, '0');
+  return table.split('\n').flatMap((line) => {
+    const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
+    return state === LISTEN && local.endsWith(`:${wanted}`) && inode !== undefined ? [inode] : [];
+  });
+}
+
+function processWith(inodes: readonly string[]): number | undefined {
+  const wanted = new Set(inodes.map((inode) => `socket:[${inode}]`));
+  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    try {
+      for (const fd of readdirSync(`/proc/${pid}/fd`)) if (wanted.has(readlinkSync(`/proc/${pid}/fd/${fd}`))) return Number(pid);
+    } catch {
+      // The process ended meanwhile, or belongs to another user.
+      continue;
+    }
+  }
+  return undefined;
 }

@@ -1,0 +1,175 @@
+/** The answers of one installation: flags first, then what the settings of this machine say already, then questions. */
+import { isIP } from 'node:net';
+import { domainName, emails, httpUrl } from '@berth/kit/config';
+import { askText, canAsk } from '../lib/ask.ts';
+import { wordsOf, WrongUsage } from '../lib/command.ts';
+import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
+import { AGENT_ROLES, type AgentRole, type Options, type Target } from './options.ts';
+
+export type Part = 'control-plane' | 'gateway' | 'registry' | 'proxy' | AgentRole;
+
+export type Settings = {
+  /** Parts of this machine: those of this run and of earlier ones, because a new part changes the settings of others. */
+  parts: ReadonlySet<Part>;
+  /** Empty for an agent, which needs none. */
+  baseDomain: string;
+  admins: string;
+  /** Undefined: this machine serves itself alone. */
+  internalAddress: string | undefined;
+  /** Internal address of the control plane, for the parts on this machine. */
+  controlPlane: string;
+  gateway: string;
+  /** Undefined: the registry of this machine. */
+  registry: string | undefined;
+  acmeEmail: string | undefined;
+  /** Names of the settings that a flag of this run gave; they replace what is there. */
+  flags: ReadonlySet<string>;
+};
+
+/** A domain for projects. */
+export function projectDomain(text: string): string {
+  if (text !== text.trim() || /\s/.test(text)) throw new Error(`must be a domain name without spaces, not "${text}"`);
+  if (isIP(text) !== 0) throw new Error(`must be a domain name, not the address ${text}: each project gets a host name below it`);
+  if (text.startsWith('*.')) throw new Error(`must be the domain itself: write ${text.slice(2)}, not "${text}"`);
+  const name = domainName(text);
+  if (!name.includes('.')) throw new Error(`must be a full domain name such as apps.example.org, not "${text}"`);
+  return name;
+}
+
+/** An address of this machine for other machines. */
+export function internalAddress(text: string): string {
+  if (isIP(text) === 0) throw new Error(`must be an IP address of this machine, not "${text}"`);
+  if (/^(127\.|::1$|0\.0\.0\.0$|::$)/.test(text)) throw new Error(`must be an address that other machines reach, not ${text}`);
+  return text;
+}
+
+const oneEmail = (text: string): string => {
+  const [first, ...more] = emails(text);
+  if (first === undefined) throw new Error('must be an e-mail address');
+  return [first, ...more].join(',');
+};
+
+/** `registry.example.org`, `registry.example.org:5000`, also with a path. */
+export function registryHost(text: string): string {
+  if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(text))
+    throw new Error(`must be host or host:port without a scheme, not "${text}"`);
+  return text;
+}
+
+export function partsOf(target: Target, roles: ReadonlySet<AgentRole>): Set<Part> {
+  if (target === 'agent') return new Set(roles);
+  return new Set(target === 'all' ? ['control-plane', 'gateway', 'registry', 'proxy', ...roles] : [target]);
+}
+
+/** The environment file of each part. */
+export const ENV_FILES: Readonly<Record<Part | 'relay', string>> = {
+  'control-plane': `${ETC}/control-plane.env`,
+  gateway: `${ETC}/gateway.env`,
+  relay: `${ETC}/relay.env`,
+  registry: `${ETC}/registry.env`,
+  proxy: `${ETC}/proxy.env`,
+  builder: `${ETC}/agent-builder.env`,
+  deploy: `${ETC}/agent-deploy.env`,
+};
+
+export const addressUrl = (address: string, port: number): string => `http://${isIP(address) === 6 ? `[${address}]` : address}:${port}`;
+
+/** Throws WrongUsage for a flag that is missing or wrong. */
+export async function settingsOf({ target, values, roles }: Options): Promise<Settings> {
+  const there = new Map(Object.entries(ENV_FILES).map(([part, path]) => [part, parseEnv(readText(path) ?? '')]));
+  const earlier = (name: string, ...parts: (Part | 'relay')[]): string | undefined =>
+    parts.map((part) => there.get(part)?.get(name)).find((value) => value !== undefined && value !== '');
+  const agents = new Set<AgentRole>(roles);
+  if (target === 'agent' && agents.size === 0)
+    agents.add(agentRole(await answer('What does this machine do: builder or deploy?', '--role', undefined, agentRole)));
+  const parts = new Set([...partsOf(target, agents), ...partsHere(there)]);
+  const onlyAgents = [...parts].every((part) => part === 'builder' || part === 'deploy');
+  const local = parts.has('control-plane');
+
+  const baseDomain = onlyAgents
+    ? ''
+    : await answer(
+        'Domain of your projects, for example apps.example.org',
+        '--base-domain',
+        values['base-domain'] ?? earlier('BASE_DOMAIN', 'control-plane', 'gateway', 'proxy'),
+        projectDomain,
+      );
+  const needsAdmin = parts.has('control-plane') || parts.has('gateway');
+  const admins = needsAdmin
+    ? await answer(
+        'E-mail address of the first admin',
+        '--admin',
+        values.admin ?? earlier('ADMIN_EMAILS', 'control-plane', 'gateway'),
+        oneEmail,
+      )
+    : '';
+  const internal = values['internal-address'] ?? addressOf(earlier('LISTEN', 'control-plane'));
+  if (internal !== undefined) checked('--internal-address', internal, internalAddress);
+  const controlPlane = local
+    ? addressUrl(internal ?? '127.0.0.1', 8080)
+    : await answer(
+        'Internal address of the control plane, for example http://10.0.0.1:8080',
+        '--control-plane',
+        values['control-plane'] ?? earlier('CONTROL_PLANE_URL', 'builder', 'deploy', 'gateway', 'relay'),
+        httpUrl,
+      );
+  const gateway =
+    values.gateway === undefined
+      ? (earlier('AUTH_SERVICE_URL', 'control-plane', 'proxy') ?? 'http://127.0.0.1:4180')
+      : checked('--gateway', values.gateway, httpUrl);
+  const acme =
+    !parts.has('proxy') || values['acme-email'] !== undefined || readText(`${ETC}/traefik/traefik.yml`) !== undefined
+      ? values['acme-email']
+      : await answer('E-mail address for the certificate authority', '--acme-email', admins.split(',')[0] || undefined, oneEmail);
+  return {
+    parts,
+    baseDomain,
+    admins,
+    internalAddress: internal,
+    controlPlane,
+    gateway,
+    registry: values.registry === undefined ? undefined : checked('--registry', values.registry, registryHost),
+    acmeEmail: acme,
+    flags: new Set(Object.keys(values).filter((name) => values[name as keyof typeof values] !== undefined)),
+  };
+}
+
+function partsHere(there: ReadonlyMap<string, ReadonlyMap<string, string>>): Part[] {
+  const parts: Part[] = ['control-plane', 'gateway', 'registry', 'proxy', ...AGENT_ROLES];
+  return parts.filter((part) => (there.get(part)?.size ?? 0) > 0);
+}
+
+const agentRole = (text: string): AgentRole => {
+  const role = AGENT_ROLES.find((one) => one === text.trim());
+  if (role === undefined) throw new Error(`must be builder or deploy, not "${text}"`);
+  return role;
+};
+
+/** The internal address in LISTEN of the control plane, if other machines reach it. */
+function addressOf(listen: string | undefined): string | undefined {
+  const host = listen?.replace(/:\d+$/, '').replaceAll(/[[\]]/g, '');
+  return host === undefined || isIP(host) === 0 || /^(127\.|::1$|0\.0\.0\.0$|::$)/.test(host) ? undefined : host;
+}
+
+function checked<T>(flag: string, text: string, parse: (text: string) => T): T {
+  try {
+    return parse(text);
+  } catch (error) {
+    throw new WrongUsage(`${flag}: ${wordsOf(error)}`, { cause: error });
+  }
+}
+
+/** A known value, or an answer in the terminal. */
+async function answer<T>(question: string, flag: string, known: string | undefined, parse: (text: string) => T): Promise<T> {
+  if (known !== undefined) return checked(flag, known, parse);
+  if (!canAsk()) throw new WrongUsage(`${flag} is missing, and there is no terminal in which to ask`);
+  const problem = (text: string): string | undefined => {
+    try {
+      parse(text);
+      return undefined;
+    } catch (error) {
+      return wordsOf(error);
+    }
+  };
+  return parse(await askText(question, { problem }));
+}

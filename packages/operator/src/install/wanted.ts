@@ -1,0 +1,263 @@
+/** Lists the folders, secrets and settings of each part. changes.ts compares them with those of the machine. */
+import { randomBytes } from 'node:crypto';
+import type { AcmeChallenge } from '../lib/traefik-config.ts';
+import { traefikConfig } from '../lib/traefik-config.ts';
+import { type Access, ETC, type Owner, readText } from '../lib/etc-files.ts';
+import { newSecret, type SecretCopy, type Wanted } from './changes.ts';
+import { addressUrl, ENV_FILES, type Part, type Settings } from './settings.ts';
+
+export type Users = { root: Owner; berth: Owner; gateway: Owner; proxy: Owner; registry: Owner };
+/** Files that come with Berth: path below deploy/ and text. */
+export type Shipped = (path: string) => string;
+
+export type Extras = {
+  users: Users;
+  shipped: Shipped;
+  acmeCaServer?: string | undefined;
+  acmeChallenge?: AcmeChallenge | undefined;
+  traefik?: string | undefined;
+  registryUser?: string | undefined;
+  registryPassword?: string | undefined;
+  gatewaySecret?: string | undefined;
+  joinToken?: string | undefined;
+  nodeName?: string | undefined;
+  proxyAddresses?: readonly string[] | undefined;
+  /** The address from which this machine reaches the control plane. */
+  ownAddress?: string | undefined;
+  /** Text of a secret that the control plane made itself on an earlier start, by its file name. */
+  madeByControlPlane: (file: 'jwt-secret' | 'secrets-key') => string | undefined;
+  hasDatabase: boolean;
+};
+
+/** Name of each process in /etc/berth/secrets, and its user. */
+const SECRET_FOLDERS = {
+  'control-plane': 'berth',
+  gateway: 'gateway',
+  registry: 'registry',
+  'agent-builder': 'root',
+  'agent-deploy': 'root',
+} as const;
+type Process = keyof typeof SECRET_FOLDERS;
+
+/** Ports of /readyz of the agents, on loopback. */
+export const AGENT_PORTS = { builder: 7070, deploy: 7071 } as const;
+export const REGISTRY_USER = 'berth';
+export const SECRETS = `${ETC}/secrets`;
+export const PACKAGE_DIR = '/var/lib/berth-packages';
+const secretPath = (process: Process, name: string): string => `${SECRETS}/${process}/${name}`;
+const agentOf = (role: 'builder' | 'deploy') => `agent-${role}` as const;
+
+type Sheet = { settings: Settings; extras: Extras; group: Access; wanted: Wanted[] };
+
+export function wantedFor(settings: Settings, extras: Extras): Wanted[] {
+  const { users } = extras;
+  const group: Access = { mode: 0o640, uid: 0, gid: users.berth.gid };
+  const sheet: Sheet = { settings, extras, group, wanted: [] };
+  folders(sheet);
+  const build: Record<Part, (sheet: Sheet) => void> = {
+    'control-plane': controlPlane,
+    gateway,
+    registry,
+    proxy,
+    builder: (one) => agent(one, 'builder'),
+    deploy: (one) => agent(one, 'deploy'),
+  };
+  for (const [part, add] of Object.entries(build)) if (settings.parts.has(part as Part)) add(sheet);
+  return sheet.wanted;
+}
+
+function folders({ settings, extras: { users }, wanted }: Sheet): void {
+  const entered = { mode: 0o750, uid: 0, gid: users.berth.gid };
+  wanted.push({ kind: 'folder', path: ETC, access: entered }, { kind: 'folder', path: SECRETS, access: entered });
+  const used = [...settings.parts].flatMap((part): Process[] =>
+    part === 'proxy' ? [] : part === 'builder' || part === 'deploy' ? [agentOf(part)] : [part],
+  );
+  for (const name of used)
+    wanted.push({ kind: 'folder', path: `${SECRETS}/${name}`, access: { mode: 0o700, ...users[SECRET_FOLDERS[name]] } });
+}
+
+function secretFile({ extras }: Sheet, process: Process, name: string): SecretCopy {
+  const env = process === 'agent-builder' ? ENV_FILES.builder : process === 'agent-deploy' ? ENV_FILES.deploy : ENV_FILES[process];
+  return { path: secretPath(process, name), access: { mode: 0o600, ...extras.users[SECRET_FOLDERS[process]] }, env, name };
+}
+
+/** A secret that these processes of this machine read. */
+function shared(
+  sheet: Sheet,
+  name: string,
+  processes: readonly Process[],
+  more: { value?: string | undefined; make?: () => string } = {},
+): void {
+  sheet.wanted.push({ kind: 'secret', files: processes.map((process) => secretFile(sheet, process, name)), ...more });
+}
+
+/** `fixed`: settings that no flag changes in this file. */
+function env({ wanted, group, settings }: Sheet, path: string, values: Record<string, string>, fixed: readonly string[] = []): void {
+  // A flag of this run replaces what is there, a default does not.
+  const isGiven = (name: string): boolean => !fixed.includes(name) && BY_FLAG[name]?.some((flag) => settings.flags.has(flag)) === true;
+  wanted.push({ kind: 'env', path, access: group, values, given: new Set(Object.keys(values).filter(isGiven)) });
+}
+
+/** Which flags decide which settings. */
+const BY_FLAG: Record<string, readonly string[]> = {
+  BASE_DOMAIN: ['base-domain'],
+  ADMIN_EMAILS: ['admin'],
+  LISTEN: ['internal-address'],
+  CONTROL_PLANE_URL: ['internal-address', 'control-plane'],
+  TRUSTED_PROXIES: ['internal-address'],
+  REGISTRY_ADDR: ['internal-address', 'registry'],
+  REGISTRY_USER: ['registry-user'],
+  REGISTRY_URL: ['internal-address'],
+  AUTH_SERVICE_URL: ['gateway'],
+  TRAEFIK_BIN: ['traefik'],
+  NODE_NAME: ['name'],
+  PROXY_IPS: ['proxy-address'],
+  JOIN_TOKEN_FILE: ['join-token-file'],
+};
+
+/** Where nodes find the registry. One on loopback serves this machine alone; other machines need the https host. */
+export function registryAddress({ registry: own, internalAddress, baseDomain }: Settings): string {
+  return own ?? (internalAddress === undefined ? '127.0.0.1:5000' : `registry.${baseDomain}`);
+}
+
+const proxiesOf = ({ internalAddress }: Settings): Record<string, string> =>
+  internalAddress === undefined ? {} : { TRUSTED_PROXIES: `loopback,${internalAddress}` };
+
+function controlPlane(sheet: Sheet): void {
+  const { settings, extras } = sheet;
+  const { parts, internalAddress, baseDomain, admins } = settings;
+  const agents = (['builder', 'deploy'] as const).filter((role) => parts.has(role)).map(agentOf);
+  const hasGateway = parts.has('gateway');
+  const hasRegistry = parts.has('registry') || settings.registry !== undefined;
+  const made = (file: 'jwt-secret' | 'secrets-key', otherwise: () => string) => () => extras.madeByControlPlane(file) ?? otherwise();
+  shared(sheet, 'AGENT_SECRET', ['control-plane', ...agents]);
+  shared(sheet, 'GATEWAY_SECRET', hasGateway ? ['control-plane', 'gateway'] : ['control-plane']);
+  shared(sheet, 'JWT_SECRET', ['control-plane'], { make: made('jwt-secret', newSecret) });
+  shared(sheet, 'SECRETS_KEY', ['control-plane'], { make: made('secrets-key', () => randomBytes(32).toString('base64')) });
+  // Only an empty database needs the first password.
+  const hasPassword = !extras.hasDatabase || readText(secretPath('control-plane', 'ADMIN_PASSWORD')) !== undefined;
+  if (hasPassword) shared(sheet, 'ADMIN_PASSWORD', ['control-plane'], { make: () => randomBytes(12).toString('base64url') });
+  if (hasRegistry) shared(sheet, 'REGISTRY_PASSWORD', ['control-plane'], { value: extras.registryPassword });
+  const secrets = ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET', 'SECRETS_KEY']
+    .concat(hasPassword ? ['ADMIN_PASSWORD'] : [])
+    .concat(hasRegistry ? ['REGISTRY_PASSWORD'] : []);
+  env(sheet, ENV_FILES['control-plane'], {
+    BASE_DOMAIN: baseDomain,
+    ADMIN_EMAILS: admins,
+    ...(internalAddress === undefined
+      ? {}
+      : { LISTEN: `${hostOf(internalAddress)}:8080`, CONTROL_PLANE_URL: addressUrl(internalAddress, 8080) }),
+    ...proxiesOf(settings),
+    ...(hasGateway || settings.flags.has('gateway') ? { AUTH_SERVICE_URL: settings.gateway } : {}),
+    ...(parts.has('proxy') ? { PROXY_PROBE_URLS: 'http://127.0.0.1,https://127.0.0.1' } : {}),
+    ...(hasRegistry ? { REGISTRY_ADDR: registryAddress(settings), REGISTRY_USER: extras.registryUser ?? REGISTRY_USER } : {}),
+    PACKAGE_DIR,
+    ...Object.fromEntries(secrets.map((name) => [`${name}_FILE`, secretPath('control-plane', name)])),
+  });
+  sheet.wanted.push({ kind: 'folder', path: PACKAGE_DIR, access: { mode: 0o755, ...extras.users.root } });
+}
+
+const hostOf = (address: string): string => (address.includes(':') ? `[${address}]` : address);
+
+function gateway(sheet: Sheet): void {
+  const { settings, extras } = sheet;
+  if (!settings.parts.has('control-plane')) shared(sheet, 'GATEWAY_SECRET', ['gateway'], { value: extras.gatewaySecret });
+  shared(sheet, 'SESSION_SECRET', ['gateway']);
+  env(sheet, ENV_FILES.gateway, {
+    CONTROL_PLANE_URL: settings.controlPlane,
+    BASE_DOMAIN: settings.baseDomain,
+    ADMIN_EMAILS: settings.admins,
+    ...proxiesOf(settings),
+    GATEWAY_SECRET_FILE: secretPath('gateway', 'GATEWAY_SECRET'),
+    SESSION_SECRET_FILE: secretPath('gateway', 'SESSION_SECRET'),
+  });
+}
+
+function registry(sheet: Sheet): void {
+  const { extras, settings } = sheet;
+  const { users } = extras;
+  // Its password is a setting of the control plane, which gives it to the agents.
+  const holder: Process = settings.parts.has('control-plane') ? 'control-plane' : 'registry';
+  if (holder === 'registry') shared(sheet, 'REGISTRY_PASSWORD', ['registry']);
+  sheet.wanted.push(
+    {
+      kind: 'htpasswd',
+      path: `${SECRETS}/registry/htpasswd`,
+      access: { mode: 0o600, ...users.registry },
+      user: REGISTRY_USER,
+      password: secretPath(holder, 'REGISTRY_PASSWORD'),
+    },
+    { kind: 'shipped', path: `${ETC}/registry.yml`, access: { mode: 0o644, ...users.root }, text: extras.shipped('registry/registry.yml') },
+  );
+  env(sheet, ENV_FILES.registry, {});
+}
+
+/** Files of deploy/traefik/dynamic. */
+const DYNAMIC = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml', 'registry.yml'];
+
+function proxy(sheet: Sheet): void {
+  const { settings, extras, wanted } = sheet;
+  const readable = (mode: number): Access => ({ mode, ...extras.users.root });
+  const folder = `${ETC}/traefik`;
+  for (const path of [folder, `${folder}/dynamic`]) wanted.push({ kind: 'folder', path, access: readable(0o755) });
+  for (const name of DYNAMIC)
+    wanted.push({
+      kind: 'shipped',
+      path: `${folder}/dynamic/${name}`,
+      access: readable(0o644),
+      text: extras.shipped(`traefik/dynamic/${name}`),
+    });
+  wanted.push({
+    kind: 'edited',
+    path: `${folder}/traefik.yml`,
+    access: readable(0o644),
+    edit: (text) =>
+      traefikConfig(text ?? extras.shipped('traefik/traefik.yml'), {
+        ...(settings.acmeEmail === undefined ? {} : { acmeEmail: settings.acmeEmail }),
+        ...(extras.acmeCaServer === undefined ? {} : { acmeCaServer: extras.acmeCaServer }),
+        ...(extras.acmeChallenge === undefined ? {} : { acmeChallenge: extras.acmeChallenge }),
+        // The relay, which has the routes also while the control plane is down. The operator may have changed it since.
+        ...(text === undefined ? { routesFrom: RELAY_URL, dynamicDir: `${folder}/dynamic` } : {}),
+      }),
+  });
+  const hasPublicRegistry = settings.parts.has('registry') && settings.internalAddress !== undefined;
+  env(sheet, ENV_FILES.proxy, {
+    BASE_DOMAIN: settings.baseDomain,
+    AUTH_SERVICE_URL: settings.gateway,
+    CONTROL_PLANE_URL: settings.controlPlane,
+    ...(hasPublicRegistry ? { REGISTRY_URL: 'http://127.0.0.1:5000' } : {}),
+    ...(extras.traefik === undefined ? {} : { TRAEFIK_BIN: extras.traefik }),
+  });
+  env(sheet, ENV_FILES.relay, { CONTROL_PLANE_URL: settings.controlPlane, LISTEN: '127.0.0.1:8082' }, ['LISTEN']);
+}
+
+export const RELAY_URL = 'http://127.0.0.1:8082';
+
+function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
+  const { settings, extras } = sheet;
+  const process = agentOf(role);
+  const isLocal = settings.parts.has('control-plane');
+  if (!isLocal) shared(sheet, 'JOIN_TOKEN', [process], { value: extras.joinToken });
+  const secret = isLocal ? 'AGENT_SECRET' : 'JOIN_TOKEN';
+  // Beside the proxy, containers need no address that others reach, also after a second machine joined.
+  const address = settings.parts.has('proxy') ? '127.0.0.1' : isLocal ? settings.internalAddress : extras.ownAddress;
+  const proxies = extras.proxyAddresses ?? [];
+  const forContainers: Record<string, string> = {
+    ...(address === undefined ? {} : { HOST_IP: address, PUBLISH_IP: address }),
+    DEFAULT_MEMORY: '1g',
+    ...(proxies.length > 0 ? { PROXY_IPS: proxies.join(',') } : {}),
+  };
+  env(
+    sheet,
+    ENV_FILES[role],
+    {
+      NODE_ROLE: role,
+      CONTROL_PLANE_URL: settings.controlPlane,
+      [`${secret}_FILE`]: secretPath(process, secret),
+      LISTEN: `127.0.0.1:${AGENT_PORTS[role]}`,
+      ...(extras.nodeName === undefined ? {} : { NODE_NAME: extras.nodeName }),
+      ...(role === 'deploy' ? forContainers : {}),
+    },
+    ['LISTEN'],
+  );
+}
