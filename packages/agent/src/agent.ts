@@ -116,7 +116,7 @@ export async function startAgent(config: AgentOptions, log: Logger): Promise<Age
     readinessOf({
       folderProblems: await writable(),
       dataProblem: parts.dataProblem,
-      refusal: registration.problem(),
+      refusal: registration.refusal(),
       isRegistered: registration.nodeId() !== null,
       silentMs: Date.now() - (registration.lastOkAt() ?? 0),
       hasRegistrySettings: registry.current() !== null,

@@ -49,8 +49,10 @@ export type Registration = {
   register(signal: AbortSignal): Promise<Node>;
   nodeId(): string | null;
   lastOkAt(): number | null;
-  /** Why the control plane refuses this machine; null if it does not. */
+  /** Another machine is registered under this name, and the tasks of the node are its tasks; null if not. */
   problem(): string | null;
+  /** Why the control plane refuses this machine; null if it does not. */
+  refusal(): string | null;
   /** Whether the engine answered the last request; null before the first. */
   engineOk(): boolean | null;
 };
@@ -58,6 +60,7 @@ export type Registration = {
 export function createRegistration(deps: RegistrationDeps): Registration {
   let nodeId: string | null = null;
   let problem: string | null = null;
+  let isUnknown = false;
   let lastOkAt: number | null = null;
   let lastAnswerAt: string | null = null;
 
@@ -146,15 +149,18 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     engineOk: () => deps.engine.now()?.ok ?? null,
     lastOkAt: () => lastOkAt,
     problem: () => problem,
+    refusal: () => problem ?? (isUnknown ? 'the control plane refuses the secret or join token of this machine' : null),
     async register(signal) {
       const previousId = nodeId;
       const node = await send(signal).catch((error: unknown) => {
         // Another machine registers under this name, and the tasks of the node are its tasks.
         problem = error instanceof ApiError && error.code === 'node_doubled' ? error.message : null;
         if (problem !== null) nodeId = null;
+        isUnknown = error instanceof ApiError && error.code === 'agent_secret';
         throw error;
       });
       problem = null;
+      isUnknown = false;
       nodeId = node.id;
       await deps.ids.add(node.id);
       if (previousId === node.id) return node;

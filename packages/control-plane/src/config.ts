@@ -132,6 +132,11 @@ export const SETTINGS = {
     shown: 'none: builds are not possible',
     parse: registryAddr,
   },
+  PACKAGE_DIR: {
+    doc: 'Folder with the packages of Berth (berth_VERSION_ARCH.deb), from which machines install it before they join; anyone may fetch them',
+    shown: 'none: the command of a join token needs Berth on the machine',
+    parse: absolutePath,
+  },
   REGISTRY_USER: { doc: 'User name for the registry', default: '', parse: text },
   REGISTRY_PASSWORD: { doc: 'Password for the registry', default: '', parse: text },
   DATASET_NFS_BASE_PATH: {

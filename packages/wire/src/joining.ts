@@ -26,7 +26,14 @@ export const JoinTokenCreate = Type.Object(
   { additionalProperties: false },
 );
 /** `token` is shown only in this answer. `command` reads it from standard input. */
-export const JoinTokenCreated = Type.Object({ ...JoinToken.properties, token: Type.String(), command: Type.String() });
+export const JoinTokenCreated = Type.Object({
+  ...JoinToken.properties,
+  token: Type.String(),
+  command: Type.String({
+    description: 'one line for a root shell on the new machine; it asks for the token, or reads it from standard input',
+  }),
+  notes: Type.Array(Type.String(), { description: 'what must be done before the command works' }),
+});
 
 export const Admission = Type.Object({
   id: Id,
@@ -43,6 +50,14 @@ export const AdmissionCreate = Type.Object(
 );
 
 export const JOINING_ROUTES = {
+  getPackage: {
+    method: 'GET',
+    path: '/api/packages/:file',
+    who: 'public',
+    summary: 'Get a package of Berth, which a new machine installs before it joins',
+    params: Type.Object({ file: Type.String({ minLength: 1, maxLength: 100, description: 'berth_VERSION_ARCH.deb' }) }),
+    status: 200,
+  },
   createJoinToken: {
     method: 'POST',
     path: '/api/nodes/join-tokens',

@@ -138,6 +138,7 @@ describe('tables', () => {
       'exchange',
       'refresh',
       'receiveHook',
+      'getPackage',
       'traefikConfig',
       'openapi',
       'healthz',

@@ -117,7 +117,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
   {
     name: 'node join-token',
     summary: ROUTES.createJoinToken.summary,
-    detail: 'Prints the command for the new machine. The token is shown once.',
+    detail: 'Prints the command for a root shell on the new machine, which asks for the token. The token is shown once.',
     options: flagsOf(JoinTokenCreate, { docs: { role: 'builder or deploy' } }).options.map((o) =>
       o.flags.startsWith('--role') ? { ...o, required: true as const } : o,
     ),
@@ -126,6 +126,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
       const body = flagsOf(JoinTokenCreate).read(options) as { role: 'builder' | 'deploy' };
       const made = await cli.client().call('createJoinToken', { body });
       cli.print(made, () => `token: ${made.token}\n${made.command}`);
+      for (const note of made.notes) cli.say(`note: ${note}`);
       cli.say(`valid for one machine until ${made.expires_at}; the token is not shown again`);
     },
   },

@@ -50,6 +50,7 @@ export const NO_VERB: Partial<Record<RouteName, string>> = {
   healthz: 'for load balancers and monitoring',
   readyz: 'for load balancers and monitoring',
   metrics: 'for Prometheus',
+  getPackage: 'the command of a join token fetches it',
   traefikConfig: 'for the reverse proxy',
   receiveHook: 'forges call it with the signature of the hook',
 };

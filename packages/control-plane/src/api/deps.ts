@@ -41,6 +41,8 @@ export type ApiSettings = {
   /** Proxies whose X-Forwarded-For is trusted. */
   trustedProxies: readonly string[];
   registry: { addr: string; user: string; password: string };
+  /** Folder with the packages for machines that join; null: none. */
+  packageDir: string | null;
   /** Whether shared storage is configured. Without it no dataset can be scanned. */
   hasShare: boolean;
   allowedGitHosts: readonly string[];

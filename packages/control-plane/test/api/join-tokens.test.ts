@@ -1,5 +1,10 @@
 /** How machines join: with tokens, or by admission for contract-only agents while REQUIRE_NODE_SECRETS is on. */
+import { createHash } from 'node:crypto';
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { joinCommand } from '../../src/api/join-command.ts';
 import { readConfig } from '../../src/config.ts';
 import { AGENT_SECRET, type Api, createApi, ENV, type Input, NODE, type Reply, rulesOf } from './harness.ts';
 
@@ -17,11 +22,94 @@ const REFUSED = [401, 'agent_secret'];
 const make = async (
   api: Api,
   body: object = { role: 'builder' },
-): Promise<{ id: string; token: string; command: string; expires_at: string }> => {
+): Promise<{ id: string; token: string; command: string; notes: string[]; expires_at: string }> => {
   const reply = await api.call('createJoinToken', { body });
   expect(reply.status, reply.text).toBe(201);
   return reply.json as never;
 };
+
+describe('the package for a new machine', () => {
+  const folder = (): string => {
+    const made = mkdtempSync(join(tmpdir(), 'berth-packages-'));
+    onTestFinished(() => rmSync(made, { recursive: true, force: true }));
+    return made;
+  };
+  const get = (api: Api, file: string): Promise<Reply> => api.call('getPackage', { params: { file }, as: null });
+
+  test('is served to everybody, and the command checks it', async () => {
+    const dir = folder();
+    writeFileSync(join(dir, 'berth_0.1.0_amd64.deb'), 'a package');
+    writeFileSync(join(dir, 'berth_0.0.9_amd64.deb'), 'an earlier package');
+    const api = await start({ PACKAGE_DIR: dir, CONTROL_PLANE_URL: 'http://10.0.0.1:8080', REGISTRY_ADDR: 'registry.example.org' });
+    const fetched = await get(api, 'berth_0.1.0_amd64.deb');
+    expect([fetched.status, fetched.text, fetched.headers['content-type'], fetched.headers['content-length']]).toEqual([
+      ...[200, 'a package', 'application/vnd.debian.binary-package', '9'],
+    ]);
+    const { command, token, notes } = await make(api, { role: 'deploy', name: 'node-2' });
+    const sha256 = createHash('sha256').update('a package').digest('hex');
+    expect(command).toContain(`amd64) f=berth_0.1.0_amd64.deb s=${sha256};;`);
+    expect(command).toContain('curl -fsSO http://10.0.0.1:8080/api/packages/$f; echo "$s  $f" | sha256sum -c --quiet; apt-get install');
+    expect(command).toContain(
+      'berth install agent --role deploy --name node-2 --control-plane http://10.0.0.1:8080 --join-token-file - --start',
+    );
+    expect(command).not.toMatch(/\n|0\.0\.9/);
+    expect(command).not.toContain(token);
+    expect(notes).toEqual([]);
+    writeFileSync(join(dir, 'berth_0.1.0_amd64.deb'), 'another package');
+    expect((await make(api)).command).toContain(createHash('sha256').update('another package').digest('hex'));
+  });
+
+  test.each([
+    '..%2Fsecret',
+    '../secret',
+    'secret',
+    'berth_0.1.0_amd64.deb/',
+    'berth_0.1.0_link.deb',
+    'berth_0.1.0_folder.deb',
+    'berth_.._amd64.deb',
+  ])('nothing else in the folder or outside is served: %s', async (file) => {
+    const dir = folder();
+    writeFileSync(join(dir, 'secret'), 'hidden');
+    symlinkSync(join(dir, 'secret'), join(dir, 'berth_0.1.0_link.deb'));
+    const api = await start({ PACKAGE_DIR: dir });
+    const reply = await get(api, file);
+    expect([reply.status, reply.text.includes('hidden')]).toEqual([404, false]);
+  });
+
+  test('without a folder, the command is for a machine that has Berth', async () => {
+    const api = await start({ CONTROL_PLANE_URL: 'http://127.0.0.1:8080' });
+    expect((await get(api, 'berth_0.1.0_amd64.deb')).status).toBe(404);
+    const { command, notes } = await make(api, { role: 'builder' });
+    expect(command).toBe('NODE_ROLE=builder CONTROL_PLANE_URL=http://127.0.0.1:8080 JOIN_TOKEN_FILE=/dev/stdin berth agent');
+    expect(notes[0]).toMatch(/^PACKAGE_DIR has no package of version 0\.1\.0/);
+    expect(notes[1]).toMatch(/^CONTROL_PLANE_URL is http:\/\/127\.0\.0\.1:8080, which only the machine of the control plane reaches: run/);
+  });
+
+  const joining = {
+    role: 'deploy',
+    name: null,
+    version: '1',
+    packages: [{ name: 'berth_1_amd64.deb', version: '1', arch: 'amd64', sha256: 'a' }],
+  };
+  test.each([
+    ['http://127.0.0.1:8080', '127.0.0.1:5000', ['CONTROL_PLANE_URL', 'REGISTRY_ADDR']],
+    ['http://localhost:8080', 'localhost:5000', ['CONTROL_PLANE_URL', 'REGISTRY_ADDR']],
+    ['http://[::1]:8080', '[::1]:5000', ['CONTROL_PLANE_URL', 'REGISTRY_ADDR']],
+    ['http://10.0.0.1:8080', '127.0.0.1:5000', ['REGISTRY_ADDR']],
+    ['https://berth.example.org', 'registry.example.org', []],
+  ])('a new machine cannot use the loopback addresses of another one: %s, %s', (controlPlaneUrl, registryAddr, named) => {
+    const { notes } = joinCommand({ ...joining, controlPlaneUrl, registryAddr });
+    expect(notes.map((note) => note.split(' ')[0])).toEqual(named);
+    expect(notes.filter((note) => !note.includes('--internal-address'))).toEqual([]);
+  });
+
+  test.each(["http://10.0.0.1:8080/'; reboot; '", 'http://10.0.0.1:8080/$(reboot)'])(
+    'an address is never a command: %s',
+    (controlPlaneUrl) => {
+      expect(joinCommand({ ...joining, controlPlaneUrl, registryAddr: '' }).command).not.toMatch(/^\(/);
+    },
+  );
+});
 
 describe('a join token', () => {
   test('admits one machine, which gets its own secret; it is listed without the token until it expires', async () => {

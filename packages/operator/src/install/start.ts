@@ -34,16 +34,18 @@ const answers =
     }
   };
 
-/** Refusals that no waiting changes. */
-const REFUSED = /join token|is registered under this name|the secret belongs to/;
+/** Refusals that no waiting changes (packages/agent/src/readiness.ts). */
+const REFUSED = /refuses the secret or join token|registered under this name/;
 
-const agentReady = (role: 'builder' | 'deploy') => async (): Promise<string | undefined> => {
+const agentReady = (role: 'builder' | 'deploy', isLocal: boolean) => async (): Promise<string | undefined> => {
   const reason = await answers(`http://127.0.0.1:${AGENT_PORTS[role]}/readyz`)();
   const refused = reason === undefined ? undefined : reasonsIn(reason).find((one) => REFUSED.test(one));
   if (refused !== undefined)
     throw new Problem(
-      `the control plane refuses this machine: ${refused}. Get a new token: berth node join-token --role ${role}. ` +
-        `Then: berth install agent --role ${role} --join-token-file - --start`,
+      isLocal
+        ? `berth-agent@${role}: ${refused}: compare AGENT_SECRET of the agent and of the control plane below ${SECRETS}`
+        : `berth-agent@${role}: ${refused}. A join token works once, for one role, and for an hour unless it was made for longer. ` +
+            `Get a new one: berth node join-token --role ${role}. Then: berth install agent --role ${role} --join-token-file - --start`,
     );
   return reason;
 };
@@ -61,6 +63,7 @@ const secretsOf = (process: string, ...names: string[]): string[] => names.map((
 
 /** In the order in which they start: whoever is asked before whoever asks. */
 function unitsOf({ parts, controlPlane }: Settings): Unit[] {
+  const isLocal = parts.has('control-plane');
   const units: Record<Exclude<Part, 'proxy'> | 'relay' | 'proxy', Unit> = {
     registry: {
       name: 'berth-registry',
@@ -90,12 +93,12 @@ function unitsOf({ parts, controlPlane }: Settings): Unit[] {
     builder: {
       name: 'berth-agent@builder',
       files: [ENV_FILES.builder, ...secretsOf('agent-builder', 'AGENT_SECRET', 'JOIN_TOKEN')],
-      ready: agentReady('builder'),
+      ready: agentReady('builder', isLocal),
     },
     deploy: {
       name: 'berth-agent@deploy',
       files: [ENV_FILES.deploy, ...secretsOf('agent-deploy', 'AGENT_SECRET', 'JOIN_TOKEN')],
-      ready: agentReady('deploy'),
+      ready: agentReady('deploy', isLocal),
     },
   };
   return Object.entries(units)

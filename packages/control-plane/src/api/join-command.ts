@@ -1,0 +1,62 @@
+/** The line with which the next machine joins. Pure. */
+import type { PackageFile } from './packages.ts';
+
+export type Joining = {
+  role: string;
+  name: string | null;
+  /** Internal address of the control plane. */
+  controlPlaneUrl: string;
+  registryAddr: string;
+  version: string;
+  /** Packages of this version that the control plane serves. */
+  packages: readonly PackageFile[];
+};
+export type JoinCommand = {
+  command: string;
+  /** For the admin: steps that must come first. */
+  notes: string[];
+};
+
+/** Needs no quotes in a shell. */
+const PLAIN = /^[\w.:/[\]+~-]+$/;
+const LOOPBACK = /^(https?:\/\/)?(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:|\/|$)/;
+const FIRST = 'run on its machine first: berth install all --internal-address ADDRESS --start';
+
+/**
+ * The line contains no token: others can read arguments, and the shell keeps a history. `berth` reads the token from standard input, or
+ * asks for it.
+ */
+export function joinCommand(joining: Joining): JoinCommand {
+  const { role, name, controlPlaneUrl, registryAddr, packages, version } = joining;
+  const notes = [
+    ...(LOOPBACK.test(controlPlaneUrl)
+      ? [`CONTROL_PLANE_URL is ${controlPlaneUrl}, which only the machine of the control plane reaches: ${FIRST}`]
+      : []),
+    ...(LOOPBACK.test(registryAddr) ? [`REGISTRY_ADDR is ${registryAddr}, which is another registry on each machine: ${FIRST}`] : []),
+  ];
+  if (packages.length === 0 || !PLAIN.test(controlPlaneUrl)) {
+    const named = name === null ? '' : ` NODE_NAME=${name}`;
+    return {
+      command: `NODE_ROLE=${role}${named} CONTROL_PLANE_URL=${controlPlaneUrl} JOIN_TOKEN_FILE=/dev/stdin berth agent`,
+      notes: [
+        `PACKAGE_DIR has no package of version ${version}, so the machine needs Berth before this command works: ` +
+          'berth install control-plane makes the package',
+        ...notes,
+      ],
+    };
+  }
+  const cases = packages.map(({ arch, name: file, sha256 }) => `${arch}) f=${file} s=${sha256};;`).join(' ');
+  const named = name === null ? '' : ` --name ${name}`;
+  const steps = [
+    `case $(dpkg --print-architecture) in ${cases} *) echo "there is no package of Berth for this machine" >&2; exit 1;; esac`,
+    'cd "$(mktemp -d)"',
+    'chmod 755 .',
+    'command -v curl >/dev/null || apt-get install -y curl </dev/null',
+    `curl -fsSO ${controlPlaneUrl}/api/packages/$f`,
+    'echo "$s  $f" | sha256sum -c --quiet',
+    // apt-get would read the token.
+    'apt-get install -y ./$f </dev/null',
+    `berth install agent --role ${role}${named} --control-plane ${controlPlaneUrl} --join-token-file - --start`,
+  ];
+  return { command: `(set -e; ${steps.join('; ')})`, notes };
+}

@@ -1,0 +1,91 @@
+/** One host by the package: a fresh Debian 12 ends with a project live over https, by the commands of docs/install.md. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  ADMIN,
+  application,
+  DOMAIN,
+  firstPassword,
+  type Installation,
+  startInstallation,
+  timed,
+  trustPebble,
+  whyNoInstallation,
+} from './installation.ts';
+import type { Machine } from './machine.ts';
+
+const why = whyNoInstallation();
+
+describe.skipIf(why !== undefined)(`one host with packages${why === undefined ? '' : ` (${why})`}`, () => {
+  let installation: Installation;
+  let machine: Machine;
+  let site: ReturnType<Installation['site']>;
+  const berth = (...args: string[]) => machine.run(['berth', ...args], { mayFail: true, deadlineMs: 300_000 });
+  const flags: string[] = [];
+  beforeAll(async () => {
+    installation = await startInstallation();
+    machine = await timed('a fresh Debian 12 with an engine', () => installation.machine(1, 'berth-1'));
+    site = installation.site();
+    flags.push('--base-domain', DOMAIN, '--admin', ADMIN, '--acme-ca-server', installation.pebble.directoryUrl);
+  }, 900_000);
+  afterAll(async () => installation?.stop(), 180_000);
+
+  test('the package installs', async () => {
+    await timed('apt-get install', () => machine.run(['apt-get', 'install', '-y', `/root/berth_0.1.0_amd64.deb`]));
+    expect((await machine.run(['stat', '-c', '%U:%G %a', '/etc/berth'])).stdout.trim()).toBe('root:berth 750');
+  });
+
+  test('what is missing or wrong is named, and nothing is written', async () => {
+    expect(await berth('install', 'all')).toMatchObject({ code: 2, stderr: expect.stringContaining('--base-domain is missing') });
+    expect(await berth('install', 'all', '--base-domain', '*.berth.test', '--admin', ADMIN)).toMatchObject({ code: 2 });
+    const asUser = await machine.run(['runuser', '-u', 'nobody', '--', 'berth', 'install', 'all', ...flags], { mayFail: true });
+    expect(asUser).toMatchObject({ code: 1, stderr: expect.stringContaining('this needs root') });
+    await machine.run([
+      'systemd-run',
+      '--unit=other',
+      'perl',
+      '-MIO::Socket::INET',
+      '-e',
+      'my $s = IO::Socket::INET->new(LocalPort => 8080, Listen => 1) or die; sleep 600',
+    ]);
+    await machine.run(['systemctl', 'stop', 'docker.socket', 'docker']);
+    const refused = await berth('install', 'all', ...flags);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toMatch(/port 8080, which the control-plane needs, is in use by perl \(process \d+, other\.service\): stop it/);
+    expect(refused.stderr).toContain('the container engine does not answer: systemctl enable --now docker');
+    await machine.run(['systemctl', 'stop', 'other']);
+    await machine.run(['systemctl', 'start', 'docker']);
+    expect((await machine.run(['ls', '-A', '/etc/berth'])).stdout).toBe('');
+  });
+
+  test('a dry run writes nothing and shows no secret', async () => {
+    const { code, stdout } = await berth('install', 'all', ...flags, '--dry-run');
+    expect([code, stdout]).toEqual([0, expect.stringContaining(`would write: /etc/berth/control-plane.env: BASE_DOMAIN=${DOMAIN}`)]);
+    expect(stdout).not.toMatch(/[0-9a-f]{32}/);
+    expect((await machine.run(['ls', '-A', '/etc/berth'])).stdout).toBe('');
+  });
+
+  test('one command installs everything, and a project is live with a certificate', async () => {
+    trustPebble(machine);
+    const { code, stdout, stderr } = await timed('berth install all --start', () => berth('install', 'all', ...flags, '--start'));
+    expect([code, stderr]).toEqual([0, expect.stringContaining(`no DNS for ${DOMAIN} and *.${DOMAIN}`)]);
+    expect(stdout).toContain('ready: berth-agent@deploy');
+    expect(stdout).toContain(`Berth runs: https://${DOMAIN}`);
+    expect(stdout).not.toContain(firstPassword(machine));
+    await timed('the first project over https', async () => {
+      await site.signIn(firstPassword(machine));
+      const { url } = await installation.git.createRepo('hello', application('Hello from one host'));
+      await site.api('/api/projects', { name: 'hello', git_url: url, domain_prefix: 'hello' });
+      await site.deploy('hello', 'Hello from one host');
+    });
+  });
+
+  test('a second run changes nothing and keeps what the operator added', async () => {
+    const pids = (): Promise<string> =>
+      machine.run(['systemctl', 'show', '-p', 'MainPID', '--value', 'berth-control-plane', 'berth-proxy']).then(({ stdout }) => stdout);
+    const before = await pids();
+    const { code, stdout } = await berth('install', 'all', '--start');
+    expect([code, stdout.split('\n')[0]]).toEqual([0, 'nothing to change']);
+    expect(await pids()).toBe(before);
+    expect((await machine.run(['cat', '/etc/berth/proxy.env'])).stdout).toContain('LEGO_CA_CERTIFICATES=/etc/pebble-ca.pem');
+  });
+});
