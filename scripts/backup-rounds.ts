@@ -11,15 +11,20 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '100' },
     engine: { type: 'string', default: 'both' },
     plant: { type: 'string', default: 'none' },
+    pause: { type: 'string', default: '30' },
     help: { type: 'boolean', default: false },
   },
 });
 const wrong =
-  !Object.hasOwn(PLANTS, values.plant) || !['sqlite', 'postgres', 'both'].includes(values.engine) || !(Number(values.rounds) > 0);
+  !Object.hasOwn(PLANTS, values.plant) ||
+  !['sqlite', 'postgres', 'both'].includes(values.engine) ||
+  !(Number(values.rounds) > 0) ||
+  !(Number(values.pause) >= 0);
 if (values.help || wrong) {
   console.log(`npm run test:backup -- [options]
   --rounds N      backups for each engine (default 100)
   --engine NAME   sqlite, postgres or both (default both)
+  --pause MS      pause of each client after a write (default 30)
   --plant NAME    plants a bug: ${Object.keys(PLANTS).join(', ')}`);
   process.exit(wrong ? 2 : 0);
 }
@@ -39,7 +44,8 @@ for (const engine of values.engine === 'both' ? (['sqlite', 'postgres'] as const
   const postgres = engine === 'postgres' ? await startPostgres() : null;
   try {
     print(`${engine}: ${values.rounds} rounds${values.plant === 'none' ? '' : `, planted bug: ${PLANTS[values.plant as Plant]}`}`);
-    const report = await backupRounds({ rounds: Number(values.rounds), postgres, plant: values.plant as Plant, print });
+    const [rounds, pauseMs] = [Number(values.rounds), Number(values.pause)];
+    const report = await backupRounds({ rounds, postgres, plant: values.plant as Plant, pauseMs, print });
     const { latency, backupMs } = report;
     print(`${engine}: ${report.rounds} backups of ${report.writes} answered writes; ${report.unchanged} rows compared`);
     for (const kind of ['write', 'read'] as const)

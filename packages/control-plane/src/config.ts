@@ -189,6 +189,11 @@ export const SETTINGS = {
     default: '24h 7d 4w',
     parse: keepRule,
   },
+  BERTH_ETC: {
+    doc: 'Folder of the settings of this machine, which a backup contains without secrets (docs/backup.md)',
+    default: '/etc/berth',
+    parse: absolutePath,
+  },
   BACKUP_RECIPIENT: {
     doc: 'age recipients (age1…) for which backups are encrypted, comma-separated',
     shown: 'none: backups are not encrypted',
@@ -291,8 +296,8 @@ export type BackupConfig = ReturnType<typeof readBackupConfig>;
 
 /** Reads what backup, restore, export and import need. Throws SettingsError. */
 export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
-  const { DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT } = SETTINGS;
-  const settings = readSettings({ DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT }, env);
+  const { DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT, BERTH_ETC } = SETTINGS;
+  const settings = readSettings({ DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT, BERTH_ETC }, env);
   const all = settingTexts(Object.keys(SETTINGS), env);
   const isSecret = ([name]: [string, string]): boolean => SECRET_SETTINGS.includes(name);
   const entries = Object.entries(all);

@@ -1,6 +1,6 @@
 /**
- * The file of a backup: a tar with `manifest.json`, the copy of the database and perhaps `keys.json`, compressed by gzip, then the footer
- * (footer.ts), then perhaps age. All of it is streamed. By hand: `age -d -i IDENTITY FILE | tar xz`.
+ * The file of a backup: a tar with `manifest.json`, the copy of the database and perhaps `keys.json` and `etc-secrets.json`, compressed by
+ * gzip, then the footer (footer.ts), then perhaps age. All of it is streamed. By hand: `age -d -i IDENTITY FILE | tar xz`.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -13,6 +13,7 @@ import { Decrypter } from 'age-encryption';
 import { extract, pack } from 'tar-stream';
 import { BackupError, isDiskFull, wordsOf } from './errors.ts';
 import { appendFooter, checkFooter } from './footer.ts';
+import { type EtcSecrets, etcSecretsIn } from './etc.ts';
 import { encrypterFor } from './recipients.ts';
 import { type Keys, type Manifest, keysIn, manifestIn } from './manifest.ts';
 
@@ -20,16 +21,17 @@ import { type Keys, type Manifest, keysIn, manifestIn } from './manifest.ts';
 const DATABASE = { sqlite: 'berth.db', postgres: 'berth.dump' } as const;
 const MANIFEST = 'manifest.json';
 const KEYS = 'keys.json';
+const ETC_SECRETS = 'etc-secrets.json';
 const MOST_JSON = 4 * 1024 ** 2;
 /** Level 4 takes about half of the time of the default and compresses a database nearly as well. */
 const GZIP_LEVEL = 4;
 const AGE_HEAD = Buffer.from('age-encryption.org/v1\n');
 const GZIP_HEAD = Buffer.from([0x1f, 0x8b]);
 
-export type Contents = { manifest: Manifest; keys: Keys | null; database: string };
+export type Contents = { manifest: Manifest; keys: Keys | null; etcSecrets: EtcSecrets; database: string };
 
 /** Returns the bytes of the backup. `recipients`: of age; none: the backup is not encrypted. Throws for a recipient of no known form. */
-export async function packed({ manifest, keys, database }: Contents, recipients: readonly string[]): Promise<Readable> {
+export async function packed({ manifest, keys, etcSecrets, database }: Contents, recipients: readonly string[]): Promise<Readable> {
   const { size } = await stat(database);
   const tar = pack();
   const plain = new PassThrough({ highWaterMark: 1024 ** 2 });
@@ -37,6 +39,7 @@ export async function packed({ manifest, keys, database }: Contents, recipients:
   const add = async (): Promise<void> => {
     tar.entry({ name: MANIFEST, mode: 0o600, mtime }, JSON.stringify(manifest, null, 2));
     if (keys !== null) tar.entry({ name: KEYS, mode: 0o600, mtime }, JSON.stringify(keys, null, 2));
+    if (etcSecrets.length > 0) tar.entry({ name: ETC_SECRETS, mode: 0o600, mtime }, JSON.stringify(etcSecrets, null, 2));
     await pipeline(createReadStream(database), tar.entry({ name: DATABASE[manifest.engine], size, mode: 0o600, mtime }));
     tar.finalize();
   };
@@ -58,7 +61,7 @@ export async function unpack(
   source: Readable,
   { name, identities, into, accept }: { name: string; identities: readonly string[]; into: string; accept: (manifest: Manifest) => void },
 ): Promise<Contents> {
-  const found: { manifest?: Manifest; keys: Keys | null; database?: string } = { keys: null };
+  const found: { manifest?: Manifest; keys: Keys | null; etcSecrets: EtcSecrets; database?: string } = { keys: null, etcSecrets: [] };
   try {
     const plain = await decrypted(source, identities);
     const tar = extract();
@@ -78,6 +81,7 @@ export async function unpack(
         found.manifest = manifestIn(await json(content));
         accept(found.manifest);
       } else if (entry === KEYS) found.keys = keysIn(await json(content));
+      else if (entry === ETC_SECRETS) found.etcSecrets = etcSecretsIn(await json(content));
       else if (found.manifest !== undefined && entry === DATABASE[found.manifest.engine]) {
         found.database = join(into, entry);
         await pipeline(content, createWriteStream(found.database, { flags: 'wx', mode: 0o600 }));
@@ -87,10 +91,10 @@ export async function unpack(
   } catch (error) {
     throw failureOf(error, name, into);
   }
-  const { manifest, keys, database } = found;
+  const { manifest, keys, etcSecrets, database } = found;
   if (manifest === undefined || database === undefined)
     throw new BackupError('damaged', `the backup ${name} is damaged: a part is missing`);
-  return { manifest, keys, database };
+  return { manifest, keys, etcSecrets, database };
 }
 
 async function json(content: Readable): Promise<unknown> {

@@ -24,7 +24,7 @@ machine of the control plane, in the same working directory and with the same se
 
   --to          where the backup goes; default: BACKUP_TO
   --recipient   encrypts for this age recipient (age1…); default: BACKUP_RECIPIENT
-  --with-keys   also puts SECRETS_KEY and the other secret settings into the backup
+  --with-keys   also puts SECRETS_KEY, the other secret settings and the secrets of /etc/berth into the backup
   --identity    file with an age identity, for an encrypted backup
   --json        prints one JSON object`,
   restore: `Usage: berth restore FILE|s3://BUCKET/NAME [--identity FILE]... [--as-new] [--json]
@@ -94,11 +94,12 @@ async function backup({ values }: Given): Promise<void> {
   }
 }
 
-const shown = ({ target, name, bytes, sha256, rows }: Made): string =>
+const shown = ({ target, name, bytes, sha256, rows, left_out }: Made): string =>
   [
     `${target}/${name}`,
     `${(bytes / 1024 ** 2).toFixed(1)} MiB, sha256 ${sha256}`,
     `projects: ${rows['projects'] ?? 0}, deployments: ${rows['deployments'] ?? 0}, users: ${rows['users'] ?? 0}`,
+    ...left_out.map(({ path, why }) => `not included: ${path} (${why})`),
   ].join('\n');
 
 /** Returns null before the first start of a new version: the backup is more important than its record. */

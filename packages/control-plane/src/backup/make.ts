@@ -13,6 +13,7 @@ import { copyDatabase } from '../store/backup/copy.ts';
 import { isSqlite, pathIn } from '../store/backup/plain.ts';
 import { packed } from './archive.ts';
 import { BackupError, isDiskFull, wordsOf } from './errors.ts';
+import { type EtcFiles, readEtc } from './etc.ts';
 import { type Keep, notKept } from './keep.ts';
 import { type Keys, newManifest } from './manifest.ts';
 import { newName } from './names.ts';
@@ -32,7 +33,16 @@ export type Make = {
   now: () => number;
 };
 
-export type Made = { name: string; target: string; bytes: number; sha256: string; rows: Record<string, number>; deleted: string[] };
+export type Made = {
+  name: string;
+  target: string;
+  bytes: number;
+  sha256: string;
+  rows: Record<string, number>;
+  /** Files of the machine's settings that are not in it, and why. */
+  left_out: EtcFiles['left_out'];
+  deleted: string[];
+};
 
 /** Returns null if another backup runs. Throws BackupError or StoreError. */
 export async function makeBackup(make: Make): Promise<Made | null> {
@@ -73,23 +83,29 @@ export async function write({ config, target, withKeys, recipients, now, tag }: 
       },
     );
     await failPoint('backup.copied');
-    const manifest = newManifest({
+    const machine = await readEtc(config.BERTH_ETC, withKeys);
+    const etcSecrets = machine?.secrets ?? [];
+    const content = {
       berth: BERTH_VERSION,
       created_at: new Date(startedAt).toISOString(),
       installation: copied.installation,
-      engine: isSqlite(databaseUrl) ? 'sqlite' : 'postgres',
       migrations: copied.migrations,
       rows: copied.rows,
       key_ids: copied.keyIds,
       settings: config.plain,
-    });
+      ...(machine === null ? {} : { etc: machine.etc }),
+    };
+    const manifest = newManifest(
+      { ...content, engine: isSqlite(databaseUrl) ? 'sqlite' : 'postgres' },
+      { hasEtcSecrets: etcSecrets.length > 0 },
+    );
     const keys = withKeys ? await keysOf(config, folder) : null;
     const name = newName(copied.installation, startedAt, recipients.length > 0, tag);
-    const content = await packed({ manifest, keys, database }, recipients);
+    const stream = await packed({ manifest, keys, etcSecrets, database }, recipients);
     const count = counting();
-    content.on('error', (error) => count.stream.destroy(error));
-    await target.put(name, content.pipe(count.stream));
-    return { name, target: target.shown, rows: copied.rows, ...count.result() };
+    stream.on('error', (error) => count.stream.destroy(error));
+    await target.put(name, stream.pipe(count.stream));
+    return { name, target: target.shown, rows: copied.rows, left_out: machine?.etc.left_out ?? [], ...count.result() };
   });
 }
 

@@ -2,8 +2,10 @@
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
 import { BackupError } from './errors.ts';
+import { EtcFiles, refuseOutside } from './etc.ts';
 
-const FORMAT = 1;
+/** 2 has secret files of the machine (archive.ts). Earlier versions of Berth read 1. */
+const FORMAT = 2;
 
 const Manifest = Type.Object({
   /** Rises when an earlier version of Berth could not read the backup. */
@@ -21,6 +23,8 @@ const Manifest = Type.Object({
   key_ids: Type.Array(Type.String()),
   /** Settings of the control plane, without secrets. */
   settings: Type.Record(Type.String(), Type.String()),
+  /** Settings of the machine; a backup of an earlier version has none. */
+  etc: Type.Optional(EtcFiles),
 });
 export type Manifest = Static<typeof Manifest>;
 
@@ -28,13 +32,17 @@ export type Manifest = Static<typeof Manifest>;
 const Keys = Type.Record(Type.String(), Type.String());
 export type Keys = Static<typeof Keys>;
 
-export const newManifest = (content: Omit<Manifest, 'format'>): Manifest => ({ format: FORMAT, ...content });
+export const newManifest = (content: Omit<Manifest, 'format'>, { hasEtcSecrets }: { hasEtcSecrets: boolean }): Manifest => ({
+  format: hasEtcSecrets ? FORMAT : 1,
+  ...content,
+});
 
 export function manifestIn(json: unknown): Manifest {
   const { format, berth } = (json ?? {}) as Record<string, unknown>;
   if (Number.isInteger(format) && Number(format) > FORMAT)
     throw new BackupError('newer_backup', `a newer version of Berth (${String(berth)}) made this backup: use that version or a newer one`);
   if (!Value.Check(Manifest, json)) throw new BackupError('damaged', 'its manifest.json has another form');
+  refuseOutside(json.etc?.files ?? []);
   return json;
 }
 

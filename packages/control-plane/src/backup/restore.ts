@@ -3,7 +3,7 @@
  * pg_restore runs in one transaction.
  */
 import { mkdir, rename, stat, writeFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
 import { type BackupConfig, dataFolder } from '../config.ts';
 import { SECRETS_KEY_FILE } from '../secrets/open.ts';
@@ -12,6 +12,7 @@ import { markRestored } from '../store/backup/as-new.ts';
 import { contentOf } from '../store/backup/place.ts';
 import { isSqlite, pathIn } from '../store/backup/plain.ts';
 import { BackupError } from './errors.ts';
+import { type EtcSecrets, writeEtc } from './etc.ts';
 import type { Keys, Manifest } from './manifest.ts';
 import { restoreDump } from './postgres-tools.ts';
 import { inScratch } from './scratch.ts';
@@ -20,6 +21,7 @@ import { findKeys, openRestored, read, type Source } from './use.ts';
 import { compare } from './verify.ts';
 
 const SETTINGS_FILE = 'restored-settings.env';
+const ETC_BESIDE = 'restored-etc';
 
 export type RestoredReport = {
   manifest: Manifest;
@@ -41,7 +43,7 @@ export async function restoreBackup(
   const folder = resolve(dataFolder(config));
   await mkdir(folder, { recursive: true, mode: 0o700 });
   return inScratch(folder, 0, async (scratch) => {
-    const { manifest, keys, database } = await read(source, databaseUrl, scratch);
+    const { manifest, keys, etcSecrets, database } = await read(source, databaseUrl, scratch);
     const found = await findKeys(config, manifest, keys);
     const restored = { name: source.name, backup_at: manifest.created_at, restored_at: new Date(now()).toISOString(), as_new: asNew };
     const prepare = async (url: string): Promise<void> => {
@@ -58,19 +60,24 @@ export async function restoreBackup(
       // The place may have been taken meanwhile.
       const taken = await contentOf(databaseUrl);
       if (taken !== null) throw new BackupError('not_empty', `${taken}: it was created during the restore`);
-      const written = await writeFiles(config, manifest, keys, folder, asNew);
+      const written = await writeFiles(config, { manifest, keys, etcSecrets }, folder, asNew);
       await rename(database, resolve(pathIn(databaseUrl)));
       await synced(folder);
       return { manifest, written };
     }
     await restoreDump({ databaseUrl, searchPath }, database);
     await prepare(databaseUrl);
-    return { manifest, written: await writeFiles(config, manifest, keys, folder, asNew) };
+    return { manifest, written: await writeFiles(config, { manifest, keys, etcSecrets }, folder, asNew) };
   });
 }
 
 /** Writes the settings of the backup, for people, and its keys where this machine has none. */
-async function writeFiles(config: BackupConfig, manifest: Manifest, keys: Keys | null, folder: string, asNew: boolean): Promise<string[]> {
+async function writeFiles(
+  config: BackupConfig,
+  { manifest, keys, etcSecrets }: { manifest: Manifest; keys: Keys | null; etcSecrets: EtcSecrets },
+  folder: string,
+  asNew: boolean,
+): Promise<string[]> {
   const written: string[] = [];
   const write = async (name: string, text: string): Promise<void> => {
     const path = join(folder, name);
@@ -91,7 +98,9 @@ async function writeFiles(config: BackupConfig, manifest: Manifest, keys: Keys |
         .map(([name, value]) => `${name}=${quoted(value)}\n`)
         .join(''),
     );
-  return written;
+  const secrets = etcSecrets.filter(({ path }) => !asNew || basename(path) !== 'JWT_SECRET');
+  const etc = await writeEtc(manifest.etc, secrets, config.BERTH_ETC, join(folder, ETC_BESIDE));
+  return etc === null ? written : [...written, etc];
 }
 
 /** As systemd and a shell read it. */

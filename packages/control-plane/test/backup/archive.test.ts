@@ -9,16 +9,17 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { packed, unpack } from '../../src/backup/archive.ts';
 import { newManifest } from '../../src/backup/manifest.ts';
 
-const MANIFEST = newManifest({
+const CONTENT = {
   berth: '0.1.0',
   created_at: '2026-11-23T15:00:00.000Z',
   installation: '0a1b2c3d',
-  engine: 'sqlite',
+  engine: 'sqlite' as const,
   migrations: ['0001_main_job'],
   rows: { projects: 1 },
   key_ids: [],
   settings: { BASE_DOMAIN: 'example.com' },
-});
+};
+const MANIFEST = newManifest(CONTENT, { hasEtcSecrets: false });
 const KEYS = { SECRETS_KEY: 'of a test' };
 
 function folder(): string {
@@ -30,7 +31,7 @@ function folder(): string {
 async function file(recipients: string[] = [], bytes = 700): Promise<Buffer> {
   const database = join(folder(), 'copy');
   writeFileSync(database, Buffer.alloc(bytes, 'a row of the database; '));
-  return buffer(await packed({ manifest: MANIFEST, keys: KEYS, database }, recipients));
+  return buffer(await packed({ manifest: MANIFEST, keys: KEYS, etcSecrets: [], database }, recipients));
 }
 
 async function opened(content: Buffer | Readable, identities: string[] = []): Promise<string> {
@@ -102,12 +103,24 @@ test('a source that fails in the middle is not a damaged backup', async () => {
 test('a backup of a newer format is refused by its number', async () => {
   const database = join(folder(), 'copy');
   writeFileSync(database, 'x');
-  const newer = { ...MANIFEST, format: 2, berth: '9.0.0' };
-  expect(await opened(await buffer(await packed({ manifest: newer, keys: null, database }, [])))).toBe('newer_backup');
+  const newer = { ...MANIFEST, format: 3, berth: '9.0.0' };
+  expect(await opened(await buffer(await packed({ manifest: newer, keys: null, etcSecrets: [], database }, [])))).toBe('newer_backup');
 });
 
 test('a database that cannot be read ends the backup with an error', async () => {
   const dir = folder();
-  const stream = await packed({ manifest: MANIFEST, keys: null, database: join(dir, 'copy') }, []).catch((error: unknown) => error);
+  const stream = await packed({ manifest: MANIFEST, keys: null, etcSecrets: [], database: join(dir, 'copy') }, []).catch(
+    (error: unknown) => error,
+  );
   expect(stream).toMatchObject({ code: 'ENOENT' });
+});
+
+test.each(['../x', '/etc/passwd', 'a/../../x'])('a settings file with the path %s is refused', async (path) => {
+  const database = join(folder(), 'copy');
+  writeFileSync(database, 'x');
+  const files = [{ path, mode: 0o600, text: 'x' }];
+  const etc = { folder: '/etc/berth', files, left_out: [] };
+  const archive = { manifest: MANIFEST, keys: null, etcSecrets: [], database };
+  expect(await opened(await buffer(await packed({ ...archive, manifest: { ...MANIFEST, etc } }, [])))).toBe('damaged');
+  expect(await opened(await buffer(await packed({ ...archive, etcSecrets: files }, [])))).toBe('damaged');
 });

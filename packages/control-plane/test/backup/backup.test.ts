@@ -1,5 +1,5 @@
 /** Backup, verify and restore of a control plane on SQLite. backup.real.test.ts does the same with PostgreSQL and with the programs. */
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { generateIdentity, identityToRecipient } from 'age-encryption';
@@ -159,4 +159,80 @@ test('--as-new: sessions end, the secret of the old machine stays away, and the 
   await next.close();
   const own = await backUp(place.databaseUrl, backups);
   expect(own.name.split('-')[1]).not.toBe(made.name.split('-')[1]);
+});
+
+/** /etc/berth as `berth install` writes it, and a file with secrets that a person wrote. */
+function machineSettings(dir: string): string {
+  const etc = join(dir, 'etc');
+  for (const folder of ['traefik/dynamic', 'secrets/gateway']) mkdirSync(join(etc, folder), { recursive: true });
+  const write = (path: string, text: string, mode: number): void => writeFileSync(join(etc, path), text, { mode });
+  write('gateway.env', 'LISTEN=127.0.0.1:4180\nGATEWAY_SECRET_FILE=/etc/berth/secrets/gateway/GATEWAY_SECRET\n', 0o640);
+  write(
+    'control-plane.env',
+    '# AGENT_SECRET=old-value\nBASE_DOMAIN=x.test\nAGENT_SECRET=in-clear\nDATABASE_URL=postgres://b:hush@db/b\n',
+    0o640,
+  );
+  write('traefik/traefik.yml', 'providers: {}\n', 0o644);
+  write('traefik/dynamic/gate.yml', 'http:\n  middlewares:\n    gate:\n      basicAuth:\n        users: ["a:hash"]\n', 0o640);
+  write('secrets/gateway/GATEWAY_SECRET', 'gateway-secret\n', 0o600);
+  symlinkSync('/elsewhere', join(etc, 'link.env'));
+  return etc;
+}
+const SECRET_WORDS = /in-clear|old-value|hush|a:hash|gateway-secret/;
+
+test('a backup has the settings of the machine without secrets, and names what it leaves out; restore writes them back', SLOW, async () => {
+  const { dir, backups, databaseUrl } = folders();
+  await (await controlPlane(databaseUrl)).close();
+  const etc = machineSettings(dir);
+  const made = await backUp(databaseUrl, backups, { env: { BERTH_ETC: etc } });
+  expect(made.left_out).toEqual([
+    { path: 'control-plane.env', why: 'its secret values: only with --with-keys' },
+    { path: 'link.env', why: 'not a plain file' },
+    { path: 'secrets/gateway/GATEWAY_SECRET', why: 'secret: only with --with-keys' },
+    { path: 'traefik/dynamic/gate.yml', why: 'secret: only with --with-keys' },
+  ]);
+  const { manifest } = await verify(join(backups, made.name));
+  expect(manifest.format).toBe(1);
+  expect(JSON.stringify(manifest)).not.toMatch(SECRET_WORDS);
+  expect(manifest.etc?.files.map(({ path, mode }) => [path, mode.toString(8)])).toEqual([
+    ['control-plane.env', '640'],
+    ['gateway.env', '640'],
+    ['traefik/traefik.yml', '644'],
+  ]);
+
+  // The folder of this machine is in use, so the files go beside the database.
+  const place = folders();
+  const { written } = await restore(join(backups, made.name), place.databaseUrl, { env: { BERTH_ETC: etc } });
+  expect(written).toContain(join(place.dir, 'restored-etc'));
+  const restored = (path: string): string => readFileSync(join(place.dir, 'restored-etc', path), 'utf8');
+  expect(restored('gateway.env')).toBe(readFileSync(join(etc, 'gateway.env'), 'utf8'));
+  expect(restored('control-plane.env')).toMatch(/^# .*\nBASE_DOMAIN=x\.test\n# AGENT_SECRET= .*\n# DATABASE_URL= .*\n$/);
+});
+
+test('with keys, a backup has the secrets of the machine too; an empty folder gets all files with their modes', SLOW, async () => {
+  const { dir, backups, databaseUrl } = folders();
+  const api = await controlPlane(databaseUrl);
+  await fill(api);
+  const etc = machineSettings(dir);
+  writeFileSync(join(etc, 'secrets/gateway/JWT_SECRET'), 'signs', { mode: 0o600 });
+  const made = await backUp(databaseUrl, backups, { env: { BERTH_ETC: etc }, withKeys: true });
+  expect(made.left_out).toEqual([{ path: 'link.env', why: 'not a plain file' }]);
+  expect((await verify(join(backups, made.name))).manifest.format).toBe(2);
+  for (const asNew of [false, true]) {
+    const place = folders();
+    const target = join(place.dir, 'etc');
+    const { written } = await restore(join(backups, made.name), place.databaseUrl, { env: { BERTH_ETC: target }, asNew });
+    expect(written).toContain(target);
+    const files = readdirSync(etc, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+    for (const { name, parentPath } of files) {
+      const path = join(parentPath, name).slice(etc.length + 1);
+      if (asNew && name === 'JWT_SECRET') {
+        expect(existsSync(join(target, path))).toBe(false);
+        continue;
+      }
+      expect(readFileSync(join(target, path), 'utf8'), path).toBe(readFileSync(join(etc, path), 'utf8'));
+      expect(statSync(join(target, path)).mode & 0o777, path).toBe(statSync(join(etc, path)).mode & 0o777);
+    }
+    expect(statSync(join(target, 'secrets')).mode & 0o777).toBe(0o700);
+  }
 });

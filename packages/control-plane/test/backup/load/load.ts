@@ -1,6 +1,6 @@
 /** Clients and agents that write to a control plane without a pause, and remember what was answered. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ApiError, type Client, createClient } from '@berth/wire/client';
+import { ApiError, type Client, createClient, UnreachableError } from '@berth/wire/client';
 import type { Task } from '@berth/wire/task';
 import { isSettled } from '@berth/wire/vocabulary';
 import type { Write } from './compare.ts';
@@ -30,6 +30,18 @@ export type LoadOptions = {
 
 const COMMIT = 'c'.repeat(40);
 
+/** Repeats a request without an answer: whether the first one took effect is not known. */
+async function untilAnswered<T>(run: () => Promise<T>): Promise<T> {
+  for (let left = 10; ; left--) {
+    try {
+      return await run();
+    } catch (error) {
+      if (!(error instanceof UnreachableError) || left === 0) throw error;
+      await sleep(200);
+    }
+  }
+}
+
 export async function startLoad({ url, agentSecret, token, projects, pauseMs }: LoadOptions): Promise<Load> {
   const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
   const agents = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': agentSecret }) });
@@ -43,7 +55,7 @@ export async function startLoad({ url, agentSecret, token, projects, pauseMs }: 
 
   async function timed<T>(kind: 'write' | 'read', run: () => Promise<T>): Promise<{ answer: T; from: number; to: number }> {
     const from = performance.now();
-    const asked = run();
+    const asked = untilAnswered(run);
     open.add(asked);
     try {
       const answer = await asked;
@@ -165,7 +177,7 @@ async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSi
   const again = setInterval(() => void client.call('agentRegister', { body }).catch(() => undefined), 10_000);
   const taken = new Set<string>();
   async function work(task: Task): Promise<void> {
-    const { lease_token } = await client.call('agentStart', { params: { id: task.id } });
+    const { lease_token } = await untilAnswered(() => client.call('agentStart', { params: { id: task.id } }));
     const headers = { 'x-lease-token': lease_token };
     const lane = `task ${task.id}`;
     for (let batch = 0; batch < 3 && task.kind !== 'retire'; batch++) {
