@@ -1,10 +1,10 @@
-/** Lists what needs a person, in the order of urgency: failed and unhealthy projects, nodes, datasets, the platform itself. */
+/** Lists what needs a person, in the order of urgency: failed and unhealthy projects, certificates, nodes, datasets. */
 import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Client } from '@berth/wire/client';
 import { allPages } from './project/pages.ts';
 
 export type Attention = {
-  kind: 'failed' | 'unhealthy' | 'drifted' | 'unknown' | 'node' | 'engine' | 'quarantine' | 'dataset';
+  kind: 'failed' | 'unhealthy' | 'drifted' | 'unknown' | 'certificate' | 'node' | 'engine' | 'quarantine' | 'dataset';
   subject: string;
   message: string;
   next: string;
@@ -48,6 +48,11 @@ export async function overview(client: Client): Promise<Overview> {
         `${health.status}${health.detail === null ? '' : `: ${health.detail}`}`,
         health.status === 'drifted' ? `berth deploy ${name(d)}` : `berth status ${name(d)}`,
       );
+  }
+  for (const project of projects) {
+    // A control plane of the previous version sends no certificate.
+    const problem = project.certificate?.problem ?? null;
+    if (problem !== null) add('certificate', project.name, problem, 'search the log of the reverse proxy for this host');
   }
   for (const node of nodes) {
     const subject = `${node.role} ${node.hostname}`;

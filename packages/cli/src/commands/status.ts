@@ -182,6 +182,8 @@ function projectStatus(cli: Cli, project: Project, running: Deployment | null, l
     lines.push(
       `health: ${paint(colour, health?.status ?? 'unknown')}${health?.detail === null || health === null ? '' : ` (${oneLine(health.detail)})`}`,
     );
+    const certificate = project.certificate?.problem ?? null;
+    if (certificate !== null) lines.push(`certificate: ${paint('yellow', project.certificate?.state ?? '')} (${oneLine(certificate)})`);
   }
   if (latest !== null && latest.generation > (running?.generation ?? 0)) {
     const step = stepsOf({ deployment: latest, old: null, drains: false }).at(-1);
