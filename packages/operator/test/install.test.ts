@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { bcryptHash, isBcryptOf } from '../src/install/bcrypt.ts';
 import { apply, compare, type Wanted } from '../src/install/changes.ts';
 import { checkSystem, type Findings, isAtLeast } from '../src/install/checks.ts';
+import { type ComposeSettings, wantedForCompose } from '../src/install/compose.ts';
 import { parseOptions } from '../src/install/options.ts';
 import { internalAddress, partsOf, projectDomain, registryHost, type Settings } from '../src/install/settings.ts';
 import { shipped } from '../src/install/shipped.ts';
@@ -121,7 +122,7 @@ describe('changes', () => {
       secret('sub/one', 'sub/two'),
       env({ BASE_DOMAIN: 'a.example.org' }),
       { kind: 'htpasswd', path: at('htpasswd'), access: hidden, user: 'berth', password: at('sub/one') },
-      { kind: 'shipped', path: at('b.yml'), access: hidden, text: 'b: 1\n' },
+      { kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: 'b: 1\n' },
       { kind: 'edited', path: at('c.yml'), access: hidden, edit: (before) => before ?? 'c: 1\n' },
     ];
     const { says } = await install(...wanted);
@@ -146,7 +147,7 @@ describe('changes', () => {
       secret('sub/one', 'sub/two'),
       env({ BASE_DOMAIN: 'a.example.org' }),
       { kind: 'htpasswd', path: at('htpasswd'), access: hidden, user: 'berth', password: at('sub/one') },
-      { kind: 'shipped', path: at('b.yml'), access: hidden, text: 'b: 1\n' },
+      { kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: 'b: 1\n' },
     ];
     const { changes } = await compare(wanted, { path: at('.shipped'), access: hidden });
     apply(changes.slice(0, count), () => {});
@@ -190,7 +191,7 @@ describe('changes', () => {
   });
 
   test('a new version replaces a file that comes with Berth, unless the operator changed it', async () => {
-    const file = (content: string): Wanted => ({ kind: 'shipped', path: at('b.yml'), access: hidden, text: content });
+    const file = (content: string): Wanted => ({ kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: content });
     await install(file('version: 1\n'));
     expect((await install(file('version: 2\n'))).says).toEqual(['b.yml']);
     writeFileSync(at('b.yml'), 'version: 2\nmine: true\n');
@@ -266,6 +267,37 @@ describe('settings of the parts', () => {
     const wanted = wantedFor(settings, { ...extras, hasDatabase: true, madeByControlPlane: (file) => `${file}-of-before` });
     const made = wanted.flatMap((one) => (one.kind === 'secret' && one.make !== undefined ? [one.make()] : []));
     expect(made).toEqual(['jwt-secret-of-before', 'secrets-key-of-before']);
+  });
+
+  test('compose: its files, and the settings that it asks for', () => {
+    const answers = { baseDomain: 'a.example.org', admins: 'ada@example.org', acmeEmail: 'ada@example.org', internalAddress: undefined };
+    const wanted = (given: Partial<ComposeSettings> = {}): Wanted[] =>
+      wantedForCompose({ ...answers, acmeCaServer: undefined, acmeChallenge: undefined, engineGid: 999, flags: new Set(), ...given });
+    const env = (given: Partial<ComposeSettings> = {}): unknown =>
+      wanted(given).flatMap((one) => (one.kind === 'env' ? [one.values] : []))[0];
+    expect(env()).toEqual({
+      BASE_DOMAIN: 'a.example.org',
+      ACME_EMAIL: 'ada@example.org',
+      ADMIN_EMAILS: 'ada@example.org',
+      ENGINE_GID: '999',
+    });
+    expect(env({ internalAddress: '10.0.0.1', acmeChallenge: 'http-01' })).toMatchObject({
+      INTERNAL_IP: '10.0.0.1',
+      REGISTRY_ADDR: 'registry.a.example.org',
+      ACME_CHALLENGE_OPTION: 'httpchallenge.entrypoint=web',
+    });
+    const files = wanted().flatMap((one) => (one.kind === 'shipped' ? [one.path] : []));
+    expect(files).toEqual(
+      expect.arrayContaining([
+        '/etc/berth/compose/compose.yml',
+        '/etc/berth/compose/compose/prepare.mjs',
+        '/etc/berth/compose/traefik/dynamic/middlewares.yml',
+      ]),
+    );
+    const names = parseEnv(shipped('compose/env.example').replaceAll(/^#(?=[A-Z_]+=)/gm, ''));
+    for (const name of Object.keys(env({ internalAddress: '10.0.0.1', acmeChallenge: 'http-01', acmeCaServer: 'https://ca' }) as object))
+      expect([name, names.has(name)]).toEqual([name, true]);
+    expect(() => wanted({ acmeChallenge: 'dns-01' })).toThrow('dns-01 needs a DNS provider');
   });
 
   test('no secret is in an environment file', () => {

@@ -15,8 +15,8 @@ export type Wanted =
   | { kind: 'secret'; files: SecretCopy[]; value?: string | undefined; make?: () => string }
   /** A password file of one user, whose password is in the file `password`. */
   | { kind: 'htpasswd'; path: string; access: Access; user: string; password: string }
-  /** A file that comes with Berth. What the operator changed stays. */
-  | { kind: 'shipped'; path: string; access: Access; text: string }
+  /** A file that comes with Berth, from this path below deploy/. What the operator changed stays. */
+  | { kind: 'shipped'; path: string; access: Access; from: string; text: string }
   /** A file that Berth and the operator write together. */
   | { kind: 'edited'; path: string; access: Access; edit: (text: string | undefined) => string };
 
@@ -154,14 +154,14 @@ function openShipped({ path: record, access }: { path: string; access: Access })
   };
 }
 
-function compareShipped({ path, access, text }: OfKind<'shipped'>, work: Work): void {
+function compareShipped({ path, access, from, text }: OfKind<'shipped'>, work: Work): void {
   const now = readText(path);
   if (now === text) {
     compareAccess(path, access, work);
     return;
   }
   if (now !== undefined && !work.shipped.has(path, now)) {
-    work.kept.push(`${path}: it has changes of your own; the file that comes with Berth is ${sourceOf(path)}`);
+    work.kept.push(`${path}: it has changes of your own; the file that comes with Berth is /usr/lib/berth/deploy/${from}`);
     return;
   }
   work.changes.push({
@@ -174,8 +174,6 @@ function compareShipped({ path, access, text }: OfKind<'shipped'>, work: Work): 
     },
   });
 }
-
-const sourceOf = (path: string): string => path.replace('/etc/berth/', '/usr/lib/berth/deploy/');
 
 function compareAccess(path: string, access: Access, { changes }: Work): void {
   if (hasAccess(path, access)) return;

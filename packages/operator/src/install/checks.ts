@@ -37,6 +37,21 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
   return found;
 }
 
+/** In containers: the engine has the ports, and any Linux is good. */
+export async function checkCompose(baseDomain: string): Promise<Findings> {
+  const found: Findings = { problems: [], warnings: [] };
+  const there = Object.values(ENV_FILES).filter((path) => parseEnv(readText(path) ?? '').has('BASE_DOMAIN'));
+  if (there.length > 0) found.problems.push(`the units of the package run Berth on this machine: ${there.join(', ')}. Use one of the two`);
+  for (const port of [80, 443, 5000, 8080]) {
+    const user = listenerOn(port);
+    // The engine itself listens for containers that run.
+    if (user !== undefined && !/^docker-pr/.test(user.name)) found.problems.push(`port ${port} is in use by ${user.name}: stop it`);
+  }
+  await checkEngine(true, found);
+  await checkDns(baseDomain, found);
+  return found;
+}
+
 /** Debian 12 and newer, and systems made from it. */
 export function checkSystem({ id, like, version, name }: OsRelease, { problems, warnings }: Findings): void {
   if (id === 'debian') {

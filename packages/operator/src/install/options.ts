@@ -3,11 +3,12 @@ import { parseArgs } from 'node:util';
 import { ETC } from '../lib/etc-files.ts';
 import { WrongUsage } from '../lib/command.ts';
 
-export const USAGE = `Usage: berth install control-plane|gateway|registry|proxy|agent|all [--start] [--dry-run] [--yes] [options]
+export const USAGE = `Usage: berth install control-plane|gateway|registry|proxy|agent|all [--compose] [--start] [--dry-run] [--yes] [options]
 
 Writes the settings of this machine's roles to ${ETC}, with generated secrets, and starts their units.
 It asks for what is missing. Run it again at any time: it keeps secrets and what you changed by hand.
 
+  --compose                with all: everything in containers, by docker compose (docs/compose.md)
   --start                  enables and starts the units, and waits until they are ready
   --dry-run                prints each change and makes none
   --yes                    does not ask before it writes
@@ -46,6 +47,7 @@ export function parseOptions(args: string[]) {
     allowPositionals: true,
     options: {
       start: { type: 'boolean', default: false },
+      compose: { type: 'boolean', default: false },
       'dry-run': { type: 'boolean', default: false },
       yes: { type: 'boolean', default: false },
       'base-domain': { type: 'string' },
@@ -75,6 +77,7 @@ export function parseOptions(args: string[]) {
     return role;
   });
   if (values.role !== undefined && target !== 'agent') throw new WrongUsage('--role is for berth install agent');
+  if (values.compose && target !== 'all') throw new WrongUsage('--compose installs everything on one host: berth install all --compose');
   return { target, values, roles: new Set<AgentRole>(target === 'all' && roles.length === 0 ? AGENT_ROLES : roles) };
 }
 

@@ -7,10 +7,11 @@ import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { osRelease, requireRoot, userNamed } from '../lib/machine.ts';
 import { ACME_CHALLENGES, acmeCaServer, type AcmeChallenge } from '../lib/traefik-config.ts';
 import { apply, type Change, compare } from './changes.ts';
-import { check, needsJoinToken } from './checks.ts';
+import { check, checkCompose, needsJoinToken } from './checks.ts';
+import { composeEnv, composeProblem, engineGid, startCompose, wantedForCompose } from './compose.ts';
 import { type Options, parseOptions, USAGE } from './options.ts';
 import { packageChange } from './package-file.ts';
-import { ENV_FILES, type Settings, settingsOf } from './settings.ts';
+import { composeSettings, ENV_FILES, type Settings, settingsOf } from './settings.ts';
 import { shipped } from './shipped.ts';
 import { start } from './start.ts';
 import { type Extras, PACKAGE_DIR, SECRETS, type Users, wantedFor } from './wanted.ts';
@@ -21,6 +22,7 @@ async function install(args: string[]): Promise<number> {
   const options = parseOptions(args);
   const { values } = options;
   requireRoot(`install ${options.target}`);
+  if (values.compose) return installCompose(options);
   const settings = await settingsOf(options);
   const { problems, warnings } = await check(settings, values.traefik);
   const users = usersOf();
@@ -51,6 +53,30 @@ async function install(args: string[]): Promise<number> {
   }
   await start(settings);
   summary(settings);
+  return 0;
+}
+
+async function installCompose({ values }: Options): Promise<number> {
+  const settings = await composeSettings(values, composeEnv());
+  const { challenge, server } = acmeOf(values['acme-challenge'], values['acme-ca-server']);
+  const problem = await composeProblem();
+  const { problems, warnings } = await checkCompose(settings.baseDomain);
+  if (problem !== undefined) problems.push(problem);
+  for (const line of values['dry-run'] ? problems : []) print(`problem: ${line}`);
+  if (problems.length > 0 && !values['dry-run'])
+    throw new Problem(`nothing was changed:\n${problems.map((line) => `  - ${line}`).join('\n')}`);
+  const wanted = wantedForCompose({ ...settings, acmeCaServer: server, acmeChallenge: challenge, engineGid: engineGid() });
+  const { changes, kept } = await compare(wanted, { path: `${ETC}/.shipped`, access: { mode: 0o640, uid: 0, gid: 0 } });
+  for (const line of kept) print(`kept: ${line}`);
+  for (const line of warnings) complain(`warning: ${line}`);
+  if (values['dry-run']) {
+    for (const { says } of changes) print(`would write: ${says}`);
+    if (changes.length === 0) print('nothing to change');
+    return problems.length === 0 ? 0 : 1;
+  }
+  if (!(await write(changes, values.yes))) return 1;
+  if (values.start) await startCompose(settings.baseDomain);
+  else print('next: berth install all --compose --start');
   return 0;
 }
 

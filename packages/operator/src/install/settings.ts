@@ -130,9 +130,34 @@ export async function settingsOf({ target, values, roles }: Options): Promise<Se
     gateway,
     registry: values.registry === undefined ? undefined : checked('--registry', values.registry, registryHost),
     acmeEmail: acme,
-    flags: new Set(Object.keys(values).filter((name) => values[name as keyof typeof values] !== undefined)),
+    flags: flagsIn(values),
   };
 }
+
+export type ComposeAnswers = Pick<Settings, 'baseDomain' | 'admins' | 'internalAddress' | 'flags'> & { acmeEmail: string };
+
+/** `there`: settings of an earlier run. */
+export async function composeSettings(values: Options['values'], there: ReadonlyMap<string, string>): Promise<ComposeAnswers> {
+  const known = (flag: string | undefined, name: string): string | undefined => flag ?? (there.get(name) || undefined);
+  const baseDomain = await answer(
+    'Domain of your projects, for example apps.example.org',
+    '--base-domain',
+    known(values['base-domain'], 'BASE_DOMAIN'),
+    projectDomain,
+  );
+  const admins = await answer('E-mail address of the first admin', '--admin', known(values.admin, 'ADMIN_EMAILS'), oneEmail);
+  const internal = known(values['internal-address'], 'INTERNAL_IP');
+  return {
+    baseDomain,
+    admins,
+    acmeEmail: checked('--acme-email', known(values['acme-email'], 'ACME_EMAIL') ?? admins.split(',')[0] ?? '', oneEmail),
+    internalAddress: internal === undefined ? undefined : checked('--internal-address', internal, internalAddress),
+    flags: flagsIn(values),
+  };
+}
+
+const flagsIn = (values: Options['values']): Set<string> =>
+  new Set(Object.keys(values).filter((name) => values[name as keyof typeof values] !== undefined));
 
 function partsHere(there: ReadonlyMap<string, ReadonlyMap<string, string>>): Part[] {
   const parts: Part[] = ['control-plane', 'gateway', 'registry', 'proxy', ...AGENT_ROLES];

@@ -187,10 +187,18 @@ function registry(sheet: Sheet): void {
       user: REGISTRY_USER,
       password: secretPath(holder, 'REGISTRY_PASSWORD'),
     },
-    { kind: 'shipped', path: `${ETC}/registry.yml`, access: { mode: 0o644, ...users.root }, text: extras.shipped('registry/registry.yml') },
+    shippedFile(sheet, `${ETC}/registry.yml`, 'registry/registry.yml'),
   );
   env(sheet, ENV_FILES.registry, {});
 }
+
+const shippedFile = ({ extras }: Sheet, path: string, from: string): Wanted => ({
+  kind: 'shipped',
+  path,
+  access: { mode: 0o644, ...extras.users.root },
+  from,
+  text: extras.shipped(from),
+});
 
 /** Files of deploy/traefik/dynamic. */
 const DYNAMIC = ['middlewares.yml', 'auth-host.yml', 'dashboard.yml', 'registry.yml'];
@@ -200,13 +208,7 @@ function proxy(sheet: Sheet): void {
   const readable = (mode: number): Access => ({ mode, ...extras.users.root });
   const folder = `${ETC}/traefik`;
   for (const path of [folder, `${folder}/dynamic`]) wanted.push({ kind: 'folder', path, access: readable(0o755) });
-  for (const name of DYNAMIC)
-    wanted.push({
-      kind: 'shipped',
-      path: `${folder}/dynamic/${name}`,
-      access: readable(0o644),
-      text: extras.shipped(`traefik/dynamic/${name}`),
-    });
+  for (const name of DYNAMIC) wanted.push(shippedFile(sheet, `${folder}/dynamic/${name}`, `traefik/dynamic/${name}`));
   wanted.push({
     kind: 'edited',
     path: `${folder}/traefik.yml`,
