@@ -90,6 +90,28 @@ describe.skipIf(why !== undefined)(`the Debian package${why === undefined ? '' :
     expect(here('/var/lib/berth/berth.db')).toBe(true);
   });
 
+  test('the gateway of an earlier version, which had a dynamic user, keeps its state', async () => {
+    const folder = '/etc/systemd/system/berth-gateway.service.d';
+    mkdirSync(join(machine.root, folder), { recursive: true });
+    machine.write(`${folder}/earlier.conf`, '[Service]\nUser=\nSupplementaryGroups=\nDynamicUser=yes\n');
+    const restart = async (): Promise<void> => {
+      await machine.run(['systemctl', 'daemon-reload']);
+      await machine.run(['systemctl', 'restart', 'berth-gateway']);
+      await waitFor('the gateway answers', () => answers('4180/readyz'), { deadlineMs: 180_000, intervalMs: 500 });
+    };
+    const owner = async (path: string): Promise<string> =>
+      (await machine.run(['stat', '-c', '%F %U', path], { mayFail: true })).stdout.trim();
+    await restart();
+    expect(await owner('/var/lib/berth-gateway')).toMatch(/^symbolic link/);
+    await machine.run(['rm', '-r', folder]);
+    await restart();
+    expect(await owner('/var/lib/berth-gateway')).toBe('directory berth-gateway');
+    const { stdout: files } = await machine.run(['find', '/var/lib/berth-gateway', '-type', 'f', '-printf', '%u %f\n']);
+    expect(files.split('\n').filter((line) => line !== '' && !line.startsWith('berth-gateway '))).toEqual([]);
+    expect(files).toContain('policy');
+    expect(here('/var/lib/private/berth-gateway')).toBe(false);
+  });
+
   test('an upgrade restarts what runs', async () => {
     const before = await machine.run(['systemctl', 'show', '-p', 'MainPID', '--value', ...UNITS]);
     await machine.run(['dpkg', '-i', '/root/berth.deb']);

@@ -1,11 +1,14 @@
 /** `berth install`: what it refuses, what it writes, and what it keeps. test/install/ runs it on whole machines. */
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { bcryptHash, isBcryptOf } from '../src/install/bcrypt.ts';
 import { apply, compare, type Wanted } from '../src/install/changes.ts';
-import { checkSystem, type Findings, isAtLeast } from '../src/install/checks.ts';
+import { checkControlPlane, checkSystem, type Findings, isAtLeast } from '../src/install/checks.ts';
 import { type ComposeSettings, wantedForCompose } from '../src/install/compose.ts';
 import { parseOptions } from '../src/install/options.ts';
 import { internalAddress, partsOf, projectDomain, registryHost, type Settings } from '../src/install/settings.ts';
@@ -90,6 +93,27 @@ describe('checks', () => {
   test('versions are compared by number', () => {
     expect(['3.7.13', '3.10.0', '4.0', 'v3.7.14-rc1'].filter((one) => !isAtLeast(one, [3, 7, 13]))).toEqual([]);
     expect(['3.7.9', '3.6.99', '2.11', ''].filter((one) => isAtLeast(one, [3, 7, 13]))).toEqual([]);
+  });
+  test.each([
+    [0, []],
+    [20_000, []],
+    [-90_000, ['the clock of this machine is 90 s ahead of the control plane']],
+    [90_000, ['the clock of this machine is 90 s behind the control plane']],
+  ])('a control plane whose clock is %i ms ahead', async (ms, problems) => {
+    const server = createServer((_, response) => void response.writeHead(200, { date: new Date(Date.now() + ms).toUTCString() }).end('{}'));
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const found: Findings = { problems: [], warnings: [] };
+    await checkControlPlane(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, found);
+    server.close();
+    expect(found.problems.map((line) => line.split("'")[0]?.replace(/(89|91) s/, '90 s'))).toEqual(problems);
+  });
+  test('a control plane that does not answer', async () => {
+    const found: Findings = { problems: [], warnings: [] };
+    await checkControlPlane('http://127.0.0.1:1', found);
+    expect(found.problems[0]).toMatch(
+      /^the control plane does not answer at http:\/\/127\.0\.0\.1:1: .*--internal-address ADDRESS --start$/,
+    );
   });
   test('only sockets that listen count', () => {
     const row = (local: string, state: string, inode: string): string =>

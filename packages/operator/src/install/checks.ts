@@ -45,7 +45,7 @@ export async function checkCompose(baseDomain: string): Promise<Findings> {
   for (const port of [80, 443, 5000, 8080]) {
     const user = listenerOn(port);
     // The engine itself listens for containers that run.
-    if (user !== undefined && !/^docker-pr/.test(user.name)) found.problems.push(`port ${port} is in use by ${user.name}: stop it`);
+    if (user !== undefined && !user.name.startsWith('docker-pr')) found.problems.push(`port ${port} is in use by ${user.name}: stop it`);
   }
   await checkEngine(true, found);
   await checkDns(baseDomain, found);
@@ -171,7 +171,8 @@ async function checkDns(baseDomain: string, { warnings }: Findings): Promise<voi
     );
 }
 
-async function checkControlPlane(url: string, { problems }: Findings): Promise<void> {
+/** Also compares the clocks: the secrets and deadlines of a node depend on them. */
+export async function checkControlPlane(url: string, { problems }: Findings): Promise<void> {
   const before = Date.now();
   let date: string | null;
   try {
