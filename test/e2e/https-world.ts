@@ -124,7 +124,8 @@ export async function startHttpsWorld(options: { validitySeconds: number; refuse
     const agent = await startHandAgent({ url, secret: agentSecret, ports });
     stops.push(() => agent.stop());
     const body = { email: `ada@${BASE_DOMAIN}`, password };
-    const { token } = await createClient({ baseUrl: url }).call('login', { body });
+    const signIn = () => createClient({ baseUrl: url }).call('login', { body });
+    const { token } = await waitFor('the admin is signed in', signIn, { deadlineMs: 60_000 });
     const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
 
     const state = join(dir, 'proxy');
