@@ -45,6 +45,7 @@ const LONGEST = [
   'control-plane/test/monitor/scanner.real.test.ts',
   'test/e2e/many-nodes.test.ts',
   'test/e2e/push-to-deploy.test.ts',
+  'test/e2e/https.test.ts',
   'test/e2e/proxy-reach.test.ts',
   'control-plane/test/store/on-postgres.real.test.ts',
   'test/e2e/through-traefik-plain.test.ts',
