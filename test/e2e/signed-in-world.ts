@@ -52,6 +52,9 @@ export async function startSignedInWorld(options: {
   adminEmails?: string[];
   gatewayEnv?: Record<string, string>;
   env?: Record<string, string>;
+  twoGateways?: boolean;
+  /** Root folder of another version of Berth (release.ts). */
+  release?: string;
 }): Promise<SignedInWorld> {
   const dir = await mkdtemp(join(tmpdir(), 'berth-sign-in-'));
   const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
@@ -72,7 +75,9 @@ export async function startSignedInWorld(options: {
       registry: { address: '127.0.0.1:5000', user: '', password: '' },
       proxy: options.proxy,
       agents: [],
+      ...(options.release === undefined ? {} : { release: options.release }),
       gateway: {
+        two: options.twoGateways === true,
         env: (publicUrl) => {
           idp.allowRedirect(`${publicUrl}/_oauth/callback/oidc`);
           return {

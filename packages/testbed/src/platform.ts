@@ -41,7 +41,13 @@ export type PlatformOptions = {
    * Starts the gateway. `env` returns the settings of its identity providers; they send browsers back to
    * `${publicUrl}/_oauth/callback/{provider}`.
    */
-  gateway?: { env: (publicUrl: string) => Record<string, string> | Promise<Record<string, string>> };
+  gateway?: {
+    env: (publicUrl: string) => Record<string, string> | Promise<Record<string, string>>;
+    /** Starts two gateways, with Traefik in front of them. */
+    two?: boolean;
+  };
+  /** Root folder of another version of Berth, whose programs the processes run (release.ts). */
+  release?: string;
   /** Further admins, besides the first one, who has the local account. */
   adminEmails?: string[];
   baseDomain?: string;
@@ -67,6 +73,8 @@ export type Service = {
   stop(): Promise<number | null>;
   /** Starts it. `extraEnv` applies to this start only. */
   start(extraEnv?: Record<string, string>): Promise<void>;
+  /** Later starts run the programs in this root folder. */
+  use(root: string): void;
 };
 
 export type Answer = { status: number; headers: Record<string, string | string[] | undefined>; body: string };
@@ -76,6 +84,8 @@ export type Platform = {
   agents: Record<string, Service>;
   /** Set when the option `gateway` is given. */
   gateway: Service | undefined;
+  /** Every gateway. */
+  gateways: Service[];
   relay: Service | undefined;
   /** The built-in proxy; undefined with Traefik. */
   proxy: Service | undefined;
@@ -139,12 +149,19 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         ? { host: '127.0.0.1', port: proxyPort, secure: false }
         : { host: '127.0.0.1', port: traefikPorts.websecure, secure: true };
     const publicUrl = `${entry.secure ? 'https' : 'http'}://${baseDomain}:${entry.port}`;
-    const gatewayUrl = `http://127.0.0.1:${await freePort()}`;
+    const urlsOfGateways = [`http://127.0.0.1:${await freePort()}`, `http://127.0.0.1:${await freePort()}`] as const;
+    const gatewaysPort = options.gateway?.two === true ? await freePort() : undefined;
+    const gatewayUrl = gatewaysPort === undefined ? urlsOfGateways[0] : `http://127.0.0.1:${gatewaysPort}`;
+    const program: typeof service = (...parts) => {
+      const made = service(...parts);
+      if (options.release !== undefined) made.use(options.release);
+      return made;
+    };
     const withGateway: Record<string, string> =
       options.gateway === undefined ? {} : { AUTH_SERVICE_URL: gatewayUrl, GATEWAY_SECRET: secrets.gateway, JWT_SECRET: secrets.jwt };
     const files = { BASE_DOMAIN: baseDomain, AUTH_SERVICE_URL: gatewayUrl, CONTROL_PLANE_URL: url };
 
-    const controlPlane = service('control-plane', dir, `${url}/readyz`, ['control-plane'], {
+    const controlPlane = program('control-plane', dir, `${url}/readyz`, ['control-plane'], {
       LISTEN: `${address}:${port}`,
       DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
       BASE_DOMAIN: baseDomain,
@@ -165,29 +182,33 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     await controlPlane.start();
     stops.push(() => controlPlane.stop());
 
-    const gateway =
-      options.gateway === undefined
-        ? undefined
-        : service('gateway', dir, `${gatewayUrl}/readyz`, ['gateway'], {
-            LISTEN: gatewayUrl.replace('http://', ''),
-            CONTROL_PLANE_URL: url,
-            GATEWAY_SECRET: secrets.gateway,
-            SESSION_SECRET: secrets.session,
-            BASE_DOMAIN: baseDomain,
-            PUBLIC_URL: publicUrl,
-            ADMIN_EMAILS: adminEmails,
-            STATE_DIR: join(dir, 'gateway'),
-            ...(await options.gateway.env(publicUrl)),
-          });
-    if (gateway !== undefined) {
-      await gateway.start();
-      stops.push(() => gateway.stop());
+    const gateways: Service[] = [];
+    if (options.gateway !== undefined) {
+      const own = await options.gateway.env(publicUrl);
+      for (const [i, at] of urlsOfGateways.slice(0, gatewaysPort === undefined ? 1 : 2).entries()) {
+        const name = i === 0 ? 'gateway' : 'gateway-2';
+        const started = program(name, dir, `${at}/readyz`, ['gateway'], {
+          LISTEN: at.replace('http://', ''),
+          CONTROL_PLANE_URL: url,
+          GATEWAY_SECRET: secrets.gateway,
+          SESSION_SECRET: secrets.session,
+          BASE_DOMAIN: baseDomain,
+          PUBLIC_URL: publicUrl,
+          ADMIN_EMAILS: adminEmails,
+          STATE_DIR: join(dir, name),
+          ...own,
+        });
+        await started.start();
+        stops.push(() => started.stop());
+        gateways.push(started);
+      }
     }
+    const [gateway] = gateways;
 
     if (gateway !== undefined && traefikPorts === undefined) await writeFileConfig(join(dir, 'proxy-files.json'), files);
     const proxy =
       traefikPorts === undefined
-        ? service('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
+        ? program('proxy', dir, `http://127.0.0.1:${proxyPort}/readyz`, ['proxy'], {
             LISTEN: `127.0.0.1:${proxyPort}`,
             CONFIG_URL: configUrl,
             ...(gateway === undefined ? {} : { FILE_CONFIG: join(dir, 'proxy-files.json') }),
@@ -200,7 +221,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     const relayUrl = `http://127.0.0.1:${await freePort()}`;
     const relay =
       options.relay === true
-        ? service('relay', dir, `${relayUrl}/readyz`, ['relay'], {
+        ? program('relay', dir, `${relayUrl}/readyz`, ['relay'], {
             LISTEN: relayUrl.replace('http://', ''),
             CONTROL_PLANE_URL: url,
             STATE_DIR: join(dir, 'relay'),
@@ -219,6 +240,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         held: options.proxy === 'traefik',
         ports: traefikPorts,
         ...(gateway === undefined ? {} : { deploy: files }),
+        ...(gatewaysPort === undefined ? {} : { gateways: { port: gatewaysPort, urls: urlsOfGateways } }),
         ...(bin === undefined ? {} : { bin }),
       });
       stops.push(() => traefik?.stop() ?? Promise.resolve());
@@ -248,7 +270,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
           LISTEN: health,
           ...agent.env,
         };
-        const started = service(agent.name, dir, `http://${health}/readyz`, ['agent'], settings, agent.enter);
+        const started = program(agent.name, dir, `http://${health}/readyz`, ['agent'], settings, agent.enter);
         await started.start();
         stops.push(() => started.stop());
         agents[agent.name] = started;
@@ -272,6 +294,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       controlPlane,
       agents,
       gateway,
+      gateways,
       relay,
       proxy,
       traefik,
@@ -319,6 +342,7 @@ export function service(
 ): Service {
   const logFile = join(dir, 'logs', `${name}.log`);
   let running: RunningProcess | undefined;
+  let root = repositoryRoot;
   const present = (): RunningProcess => {
     if (running === undefined) throw new Error(`${name} was never started`);
     return running;
@@ -328,6 +352,7 @@ export function service(
     logFile,
     readyUrl,
     process: present,
+    use: (other) => void (root = other),
     async crash() {
       present().kill('SIGKILL');
       await present().exited;
@@ -337,7 +362,7 @@ export function service(
       return present().exit()?.code ?? null;
     },
     async start(extraEnv = {}) {
-      const program = [process.execPath, join(repositoryRoot, 'bin', 'berth'), ...argv] as const;
+      const program = [process.execPath, join(root, 'bin', 'berth'), ...argv] as const;
       const how = { name, logFile, env: { LOG_FORMAT: 'json', ...env, ...extraEnv } };
       running = enter === undefined ? await startProcess(program, how) : await startInside(enter, program, how);
       await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 30_000);

@@ -8,6 +8,7 @@ export type ProberOptions = {
   /** Value of the Host header. */
   host: string;
   path?: string;
+  headers?: Record<string, string>;
   perSecond: number;
   /** Returns the version that a body shows. An answer is stale when its version is lower than one seen before its request was sent. */
   versionOf: (body: string) => number;
@@ -61,7 +62,14 @@ export function startProber(options: ProberOptions): Prober {
     sent++;
     return new Promise((resolve) => {
       const call = request(
-        { host: entry.host, port: entry.port, path: options.path ?? '/', headers: { host }, agent, timeout: options.timeoutMs ?? 5_000 },
+        {
+          host: entry.host,
+          port: entry.port,
+          path: options.path ?? '/',
+          headers: { host, ...options.headers },
+          agent,
+          timeout: options.timeoutMs ?? 5_000,
+        },
         (response) => {
           let body = '';
           response.setEncoding('utf8');

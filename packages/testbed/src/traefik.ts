@@ -1,10 +1,12 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { makeCertificate } from './certificate.ts';
-import { findTraefik } from './config.ts';
+import { findTraefik, repositoryRoot } from './config.ts';
 import { copyFiles, type FileProviderEnv } from './file-provider.ts';
 import { freePorts } from './ports.ts';
 import { startProcess, untilReady } from './process.ts';
+
+const TWO_GATEWAYS = join(repositoryRoot, 'deploy', 'traefik', 'two-gateways.yml');
 
 export interface Traefik {
   /** `http://127.0.0.1:port` of entry point `web`. */
@@ -36,6 +38,8 @@ export interface TraefikOptions {
   readonly fileProviderDir?: string;
   /** Serves deploy/traefik/dynamic, with these variables in Traefik's environment. */
   readonly deploy?: FileProviderEnv;
+  /** Adds deploy/traefik/two-gateways.yml, and its entry point at this port of loopback. */
+  readonly gateways?: { readonly port: number; readonly urls: readonly [string, string] };
   readonly accessLog?: boolean;
   /** `aliasHeadersStrategy` of both entry points. Default: `delete`, as in deploy/traefik. `unset`: a Traefik that Berth did not set up. */
   readonly aliasHeaders?: 'delete' | 'unset';
@@ -55,6 +59,7 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
   // one file provider, so the certificate goes into the caller's folder when there is one.
   const files = options.fileProviderDir ?? join(dir, 'files');
   if (options.deploy !== undefined) await copyFiles(files);
+  if (options.gateways !== undefined) await copyFile(TWO_GATEWAYS, join(files, 'two-gateways.yml'));
   await writeFile(
     join(files, 'berth-testbed-certificate.yml'),
     JSON.stringify({ tls: { stores: { default: { defaultCertificate: certificate } } } }),
@@ -64,7 +69,10 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
   const traefik = await startProcess([bin, `--configFile=${configFile}`], {
     name: 'traefik',
     logFile: join(dir, 'traefik.log'),
-    ...(options.deploy === undefined ? {} : { env: options.deploy }),
+    env: {
+      ...options.deploy,
+      ...(options.gateways === undefined ? {} : { GATEWAY_1: options.gateways.urls[0], GATEWAY_2: options.gateways.urls[1] }),
+    },
   });
   const apiUrl = `http://127.0.0.1:${api}`;
   const get = (path: string) => fetch(`${apiUrl}${path}`, { signal: AbortSignal.timeout(5_000) });
@@ -96,6 +104,9 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
       web: { address: `127.0.0.1:${at.web}`, ...(keepsAliases ? {} : { http: deletesAliases }) },
       websecure: { address: `127.0.0.1:${at.websecure}`, http: { tls: {}, ...(keepsAliases ? {} : deletesAliases) } },
       traefik: { address: `127.0.0.1:${at.api}` },
+      ...(options.gateways === undefined
+        ? {}
+        : { gateways: { address: `127.0.0.1:${options.gateways.port}`, forwardedHeaders: { trustedIPs: ['127.0.0.1/32'] } } }),
     },
     api: { insecure: true, dashboard: false },
     ping: {},
