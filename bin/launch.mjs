@@ -18,8 +18,10 @@ export const ON_THE_MACHINE = {
   restore: 'control-plane',
   export: 'control-plane',
   import: 'control-plane',
+  schema: 'control-plane',
   install: 'operator',
   doctor: 'operator',
+  upgrade: 'operator',
 };
 
 /**

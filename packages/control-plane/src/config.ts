@@ -296,8 +296,9 @@ export type BackupConfig = ReturnType<typeof readBackupConfig>;
 
 /** Reads what backup, restore, export and import need. Throws SettingsError. */
 export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
-  const { DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT, BERTH_ETC } = SETTINGS;
-  const settings = readSettings({ DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT, BERTH_ETC }, env);
+  const { DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT, BERTH_ETC, UPGRADE_SNAPSHOT } = SETTINGS;
+  const used = { DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT, BERTH_ETC, UPGRADE_SNAPSHOT };
+  const settings = readSettings(used, env);
   const all = settingTexts(Object.keys(SETTINGS), env);
   const isSecret = ([name]: [string, string]): boolean => SECRET_SETTINGS.includes(name);
   const entries = Object.entries(all);

@@ -19,6 +19,8 @@ import {
 } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { root } from '../places.mjs';
+import { OLDEST_AGENT } from '../../../packages/wire/src/version.ts';
+import { knownSteps } from '../../../packages/control-plane/src/store/backup/upgrade-state.ts';
 import { writeLicenses } from './licenses.ts';
 import { type Architecture, provideNode } from './node.ts';
 import { bundlePrograms } from './programs.ts';
@@ -33,6 +35,9 @@ export type Build = {
   source_date_epoch: number;
   arch: Architecture;
   node: { version: string; source: string; sha256: string };
+  /** For `berth upgrade --check`: the steps of the database, and the oldest agent that works. */
+  schema: { name: string; needed: boolean }[];
+  oldest_agent: string;
 };
 type Built = { out: string; node: string; files: number; bytes: number };
 
@@ -63,6 +68,8 @@ export async function buildArtefact(options: { out: string; arch: Architecture; 
       source_date_epoch: epoch,
       arch: options.arch,
       node: { version: node.version, source: node.source, sha256: node.sha256 },
+      schema: knownSteps('sqlite'),
+      oldest_agent: OLDEST_AGENT,
     };
     writeFileSync(join(draft, BUILD_FILE), `${JSON.stringify(build, null, 2)}\n`);
     const files = filesIn(draft);

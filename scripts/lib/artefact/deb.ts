@@ -58,6 +58,7 @@ export async function buildDeb(artefact: string, compression: Compression = 'xz'
   }
 }
 
+/** `berth upgrade --check` reads Berth-Build, which saves it from unpacking the package. */
 const control = (build: Build, kilobytes: number): string => `Package: berth
 Version: ${build.version}
 Architecture: ${build.arch}
@@ -68,6 +69,7 @@ Recommends: git, openssh-client, rsync
 Suggests: docker.io, docker-registry, postgresql-client
 Section: admin
 Priority: optional
+Berth-Build: ${JSON.stringify({ commit: build.commit, schema: build.schema, oldest_agent: build.oldest_agent })}
 Description: self-hosted deployment platform
  Berth builds a git repository into a container image, runs it on one of your
  machines and publishes it through a reverse proxy.

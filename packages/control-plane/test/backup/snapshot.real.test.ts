@@ -1,11 +1,12 @@
 /** The first start of a new version as a process: several at once, no pg_dump, no room. */
-import { mkdirSync, readdirSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { run, type RunningProcess, startProcess } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
+import { BERTH_VERSION } from '@berth/wire/version';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import { openStores } from '../../src/store/open.ts';
 import { ENV } from '../api/harness.ts';
@@ -57,6 +58,36 @@ test.skipIf(process.getuid?.() !== 0)('without room for the snapshot, the start 
   expect(readdirSync(join(state, 'snapshots'))).toEqual([]);
   const forced = await start(databaseUrl, state, { UPGRADE_SNAPSHOT: 'off' });
   await waitFor('it listens', () => isListening(forced), DEADLINE);
+});
+
+test('upgrade --check says what the first start would do, and changes nothing', async () => {
+  const { dir, databaseUrl } = folders();
+  await olderDatabase(databaseUrl);
+  const check = async (...args: string[]) =>
+    run([...BERTH, 'upgrade', '--check', ...args], { env: { DATABASE_URL: databaseUrl, STATE_DIR: dir }, mayFail: true });
+  const before = readFileSync(join(dir, 'berth.db'));
+  const { code, stdout } = await check('--json');
+  expect(code).toBe(0);
+  expect(JSON.parse(stdout)).toMatchObject({
+    next: BERTH_VERSION,
+    schema: expect.arrayContaining([{ name: '0019_backups', kind: 'contracts', seconds: 1 }]),
+    snapshot: { taken: true, folder: join(dir, 'snapshots') },
+    agents: { total: 0, work: 0, stop: [] },
+    open_deployments: 0,
+    problems: [],
+  });
+  expect((await check()).stdout).toContain(`snapshot    in ${join(dir, 'snapshots')}, about `);
+  expect(readFileSync(join(dir, 'berth.db')).equals(before)).toBe(true);
+  expect(readdirSync(dir).sort()).toEqual(['backups', 'berth.db', 'berth.db.lock']);
+
+  // An artefact whose schema ends before that of the database.
+  const artefact = join(dir, 'backups');
+  const build = { version: '0.0.9', arch: 'mips', schema: [{ name: '0001_main_job', needed: true }], oldest_agent: '0.0.1' };
+  writeFileSync(join(artefact, 'berth-build.json'), JSON.stringify(build));
+  const back = await check(artefact);
+  expect(back.code).toBe(1);
+  expect(back.stdout).toMatch(/^problem {5}the database has steps that 0\.0\.9 does not know \(0002_identity, /m);
+  expect(back.stdout).toMatch(/^problem {5}the package is for mips/m);
 });
 
 const reason = whyNoPostgres();

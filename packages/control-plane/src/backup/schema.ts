@@ -1,0 +1,55 @@
+/**
+ * `bin/berth schema` prints what `berth upgrade --check` needs to know about the database, as one JSON object. It has no secrets, works
+ * beside a control plane of any version, and changes nothing.
+ */
+import { exec } from '@berth/kit/exec';
+import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
+import { readBackupConfig } from '../config.ts';
+import { knownSteps, stateOf } from '../store/backup/upgrade-state.ts';
+import { isSqlite } from '../store/backup/plain.ts';
+import { wordsOf } from './errors.ts';
+import { snapshotFolder, snapshotRoom } from './snapshot.ts';
+
+const USAGE = `Usage: berth schema
+
+Prints the schema of the database that DATABASE_URL names, the schema of this version, the agents and the
+open deployments as one JSON object. It changes nothing. berth upgrade --check shows it to people.`;
+
+/** Returns the exit code: 0, 1 (failed), 2 (wrong usage or settings). */
+export async function runSchema(args: string[]): Promise<number> {
+  if (args.length > 0) {
+    const asked = args.includes('--help') || args.includes('-h');
+    (asked ? process.stdout : process.stderr).write(`${USAGE}\n`);
+    return asked ? 0 : 2;
+  }
+  try {
+    const config = readBackupConfig();
+    const state = await stateOf(config.DATABASE_URL);
+    const room = await snapshotRoom(config);
+    const report = {
+      version: BERTH_VERSION,
+      oldest_agent: OLDEST_AGENT,
+      schema: knownSteps(state.engine),
+      ...state,
+      snapshot: {
+        rule: config.UPGRADE_SNAPSHOT,
+        folder: snapshotFolder(config),
+        bytes: room.bytes,
+        needed: room.needed,
+        free: room.free,
+        tool: isSqlite(config.DATABASE_URL) ? null : await pgDump(config.searchPath),
+      },
+    };
+    process.stdout.write(`${JSON.stringify(report)}\n`);
+    return 0;
+  } catch (error) {
+    process.stderr.write(`berth schema: ${wordsOf(error)}\n`);
+    return error instanceof Error && error.name === 'SettingsError' ? 2 : 1;
+  }
+}
+
+/** Returns the version of pg_dump; '' if there is none. */
+async function pgDump(searchPath: string): Promise<string> {
+  const found = await exec(['pg_dump', '--version'], { env: { PATH: searchPath, LC_ALL: 'C.UTF-8' }, timeoutMs: 10_000 }).catch(() => null);
+  return /\d+(\.\d+)*/.exec(found?.code === 0 ? found.stdout : '')?.[0] ?? '';
+}

@@ -1,0 +1,2 @@
+/** The only reader of the environment in this package. */
+export const environment = (): NodeJS.ProcessEnv => process.env;
