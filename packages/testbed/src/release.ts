@@ -1,4 +1,4 @@
-/** The last landed release of Berth, from git, for tests of upgrades. Its processes run from their sources with this checkout's packages. */
+/** The last landed release of Berth, from git, for tests of upgrades. It uses the npm packages of this checkout. */
 import { existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { repositoryRoot } from './config.ts';
 import { run } from './process.ts';
 
-/** Commit of the last landed release. Change it after each release, with RELEASE of docs/upgrade.md. */
+/** Commit of the last landed release. Change it after each release. */
 export const LAST_RELEASE = '8c42440';
 
 export type Release = { root: string; commit: string; remove(): Promise<void> };

@@ -2,7 +2,7 @@
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
-import { environment } from '../config.ts';
+import { environment } from '../lib/config.ts';
 import { Problem } from '../lib/command.ts';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { PROGRAM_ENV, userNamed } from '../lib/machine.ts';
