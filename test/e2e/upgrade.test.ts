@@ -45,12 +45,15 @@ describe.skipIf(reason !== undefined)(`upgrade and way back under load${reason =
   };
   /** The control plane first, then one gateway after the other. The way back is reversed. */
   const replace = async (root: string, back: boolean): Promise<void> => {
-    const { controlPlane, gateways } = world.berth;
+    const { controlPlane, gateways, traefik } = world.berth;
     const order = [controlPlane, ...gateways];
     for (const service of back ? order.toReversed() : order) {
       service.use(root);
+      const gateway = gateways.indexOf(service);
+      if (gateway !== -1) await traefik?.useGateways([gateway === 0 ? 1 : 0]);
       expect(await service.stop()).toBe(0);
       await service.start();
+      if (gateway !== -1) await traefik?.useGateways([0, 1]);
       if (service === controlPlane) await deploy();
     }
     await deploy();

@@ -36,6 +36,8 @@ export type WorldOptions = {
   relay?: boolean;
   /** Port of the built-in proxy (default: a free one). */
   proxyPort?: number;
+  /** Root folder of another version of Berth (release.ts). */
+  release?: string;
   images?: ('busybox:stable' | 'node:24-slim')[];
 };
 
@@ -72,6 +74,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       env: { PROBE_TIMEOUT: '20s', ...options.env },
       ...(options.history === undefined ? {} : { history: options.history }),
       ...(options.gateway === undefined ? {} : { gateway: options.gateway }),
+      ...(options.release === undefined ? {} : { release: options.release }),
     });
     stops.push(() => berth.stop());
     const nodes = (await berth.api.call('listNodes', { query: {} })).items.map((node) => node.id);

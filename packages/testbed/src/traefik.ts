@@ -1,10 +1,11 @@
-import { copyFile, mkdir, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { makeCertificate } from './certificate.ts';
 import { findTraefik, repositoryRoot } from './config.ts';
 import { copyFiles, type FileProviderEnv } from './file-provider.ts';
 import { freePorts } from './ports.ts';
 import { startProcess, untilReady } from './process.ts';
+import { waitFor } from './wait.ts';
 
 const TWO_GATEWAYS = join(repositoryRoot, 'deploy', 'traefik', 'two-gateways.yml');
 
@@ -20,6 +21,8 @@ export interface Traefik {
   readonly pid: number;
   /** Returns the routers that it serves now; a name includes the provider (`x@http`). */
   routers(): Promise<{ name: string; rule: string; status: string }[]>;
+  /** Sends requests for logins to these gateways only (0, 1), as docs/upgrade.md says. Returns when Traefik does so. */
+  useGateways(which: readonly (0 | 1)[]): Promise<void>;
   /** Returns the last part of its log. */
   tail(): string;
   stop(): Promise<void>;
@@ -59,7 +62,8 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
   // one file provider, so the certificate goes into the caller's folder when there is one.
   const files = options.fileProviderDir ?? join(dir, 'files');
   if (options.deploy !== undefined) await copyFiles(files);
-  if (options.gateways !== undefined) await copyFile(TWO_GATEWAYS, join(files, 'two-gateways.yml'));
+  const { gateways } = options;
+  if (gateways !== undefined) await copyFile(TWO_GATEWAYS, join(files, 'two-gateways.yml'));
   await writeFile(
     join(files, 'berth-testbed-certificate.yml'),
     JSON.stringify({ tls: { stores: { default: { defaultCertificate: certificate } } } }),
@@ -85,6 +89,17 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
     api: apiUrl,
     pid: traefik.pid,
     routers: async () => (await (await get('/api/http/routers?per_page=10000')).json()) as { name: string; rule: string; status: string }[],
+    async useGateways(which) {
+      const lines = (await readFile(TWO_GATEWAYS, 'utf8')).split('\n');
+      const kept = lines.filter((line) => !/GATEWAY_\d" /.test(line) || which.some((i) => line.includes(`GATEWAY_${i + 1}`)));
+      await writeFile(join(files, 'two-gateways.yml'), kept.join('\n'));
+      const wanted = which.map((i) => gateways?.urls[i]);
+      await waitFor('Traefik uses these gateways', async () => {
+        type Service = { loadBalancer?: { servers?: { url: string }[] } };
+        const { loadBalancer } = (await (await get('/api/http/services/berth-gateways@file')).json()) as Service;
+        return loadBalancer?.servers?.map(({ url }) => url).join(' ') === wanted.join(' ');
+      });
+    },
     tail: traefik.tail,
     stop: () => traefik.stop(),
   };
