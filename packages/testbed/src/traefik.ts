@@ -1,5 +1,6 @@
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { makeCertificate } from './certificate.ts';
 import { findTraefik, repositoryRoot } from './config.ts';
 import { copyFiles, type FileProviderEnv } from './file-provider.ts';
@@ -99,6 +100,9 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
         const { loadBalancer } = (await (await get('/api/http/services/berth-gateways@file')).json()) as Service;
         return loadBalancer?.servers?.map(({ url }) => url).join(' ') === wanted.join(' ');
       });
+      // Requests that Traefik had routed before it read the file are still on their way.
+      const others = (gateways?.urls ?? []).filter((url) => !wanted.includes(url));
+      await Promise.all(others.map((url) => waitFor(`${url} gets no more requests`, () => isQuiet(url), { deadlineMs: 60_000 })));
     },
     tail: traefik.tail,
     stop: () => traefik.stop(),
@@ -134,6 +138,20 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
     log: { level: 'INFO' },
     ...(options.accessLog === true ? { accessLog: { filePath: join(options.dir, 'access.log'), format: 'json' } } : {}),
   };
+}
+
+/** Whether a gateway decides nothing for half a second. */
+async function isQuiet(gateway: string): Promise<boolean> {
+  const decided = async (): Promise<string> => {
+    const text = await (await fetch(`${gateway}/metrics`, { signal: AbortSignal.timeout(5_000) })).text();
+    return text
+      .split('\n')
+      .filter((line) => line.startsWith('berth_verify_total'))
+      .join();
+  };
+  const before = await decided();
+  await pause(500);
+  return before === (await decided());
 }
 
 /** Names of the certificate: `berth.localhost` and its subdomains. */

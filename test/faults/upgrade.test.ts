@@ -7,7 +7,7 @@ import { PlainBrowser } from '@berth/testbed/plain-browser';
 import { type Prober, startProber } from '@berth/testbed/prober';
 import { provideRelease, type Release, whyNoRelease } from '@berth/testbed/release';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { signIn, type SignedInWorld, startSignedInWorld, whyNoSignIn } from './signed-in-world.ts';
+import { signIn, type SignedInWorld, startSignedInWorld, whyNoSignIn } from '../e2e/signed-in-world.ts';
 
 const reason = whyNoSignIn('traefik') ?? (await whyNoRelease());
 
@@ -82,7 +82,7 @@ describe.skipIf(reason !== undefined)(`upgrade and way back under load${reason =
   it('no request at a running project failed', async () => {
     const reports = await Promise.all(clients.map((client) => client.stop()));
     for (const { sent, failed, failures, slowest } of reports) {
-      console.log(`upgrade: ${sent} requests, ${failed} failed, slowest ${Math.round(slowest)} ms`);
+      console.log(`upgrade: ${sent} requests, ${failed} failed, slowest ${Math.round(slowest)} ms ${failures.join('; ')}`);
       expect({ failed, failures }).toEqual({ failed: 0, failures: [] });
       expect(sent).toBeGreaterThan(100);
     }
