@@ -41,7 +41,7 @@ describe.skipIf(reason !== undefined)(`the previous release${reason === undefine
     expect([done.status, done.error]).toEqual(['running', null]);
   }
   const names = async (): Promise<unknown> => [
-    (await berth.api.call('listProjects', { query: {} })).items.map(({ name, env }) => [name, env]).sort(),
+    (await berth.api.call('listProjects', { query: {} })).items.map(({ name, env }) => `${name} ${JSON.stringify(env)}`).sort(),
     (await berth.api.call('listUsers', { query: {} })).items.map(({ email }) => email).sort(),
     (await berth.api.call('listDeployments', { query: {} })).items.map(({ status }) => status),
     (await berth.api.call('audit', { query: { limit: 1 } })).items.length,

@@ -365,7 +365,7 @@ export function service(
       const program = [process.execPath, join(root, 'bin', 'berth'), ...argv] as const;
       const how = { name, logFile, env: { LOG_FORMAT: 'json', ...env, ...extraEnv } };
       running = enter === undefined ? await startProcess(program, how) : await startInside(enter, program, how);
-      await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 30_000);
+      await untilReady(running, async () => (await fetch(readyUrl, { signal: AbortSignal.timeout(2_000) })).ok, 60_000);
     },
   };
 }

@@ -102,7 +102,7 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
       });
       // Requests that Traefik had routed before it read the file are still on their way.
       const others = (gateways?.urls ?? []).filter((url) => !wanted.includes(url));
-      await Promise.all(others.map((url) => waitFor(`${url} gets no more requests`, () => isQuiet(url), { deadlineMs: 60_000 })));
+      await Promise.all(others.map((url) => waitFor(`${url} is idle`, () => isQuiet(url), { deadlineMs: 60_000 })));
     },
     tail: traefik.tail,
     stop: () => traefik.stop(),

@@ -24,7 +24,7 @@ function settings(): { env: NodeJS.ProcessEnv; isInstalled: boolean } {
 /** Runs `berth schema` with the settings and as the user of the control plane, so that no file gets another owner. */
 export async function readState(): Promise<State> {
   const { env, isInstalled } = settings();
-  const user = isInstalled && process.getuid?.() === 0 ? await userNamed('berth') : undefined;
+  const user = isInstalled && process.getuid?.() === 0 ? userNamed('berth') : undefined;
   const as =
     user === undefined
       ? []
