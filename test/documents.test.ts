@@ -124,15 +124,6 @@ describe('docs/logs.md', () => {
   });
 });
 
-test('docs/metrics.md: each metric of an alert is a metric of Berth', () => {
-  const [before = '', alerts = '', ...others] = read('docs/metrics.md').split(/^## /m);
-  const metricsIn = (text: string): string[] => [...text.matchAll(/\bberth_\w+/g)].map(([name]) => name);
-  const known = new Set(metricsIn(before + others.join('')));
-  expect(alerts).toMatch(/^Alerts\n/);
-  expect(metricsIn(alerts).length).toBeGreaterThan(10);
-  expect(metricsIn(alerts).filter((name) => !known.has(name))).toEqual([]);
-});
-
 test('commands of the documents exist', () => {
   const scripts = new Set(Object.keys((JSON.parse(read('package.json')) as { scripts: object }).scripts));
   const commands = DOCUMENTS.flatMap((file) =>

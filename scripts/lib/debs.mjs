@@ -114,16 +114,19 @@ export function missingRegistry() {
 }
 
 const promtoolPlace = join(toolsDir, 'promtool');
+const prometheusPlace = join(toolsDir, 'prometheus');
 
+/** Both programs are in one Debian package. */
 export function installedPromtool() {
-  return existsSync(promtoolPlace) || findProgram('promtool') !== undefined;
+  const has = (place, name) => existsSync(place) || findProgram(name) !== undefined;
+  return has(promtoolPlace, 'promtool') && has(prometheusPlace, 'prometheus');
 }
 
-/** Fetches promtool. Its Debian package would start a Prometheus on port 9090 of the machine, so only the program is unpacked. */
+/** Fetches promtool and Prometheus. Their Debian package would start a service on port 9090, so only the programs are unpacked. */
 export async function providePromtool() {
-  return step('fetching promtool into .tools (checks the metrics in tests)', async () => {
+  return step('fetching Prometheus and promtool into .tools (tests check metrics and fire alerts with them)', async () => {
     for (const suite of [undefined, 'trixie']) {
-      const failure = await programFromDeb('prometheus', 'promtool', promtoolPlace, suite);
+      const failure = await programsFromDeb('prometheus', { promtool: promtoolPlace, prometheus: prometheusPlace }, suite);
       if (failure !== undefined) printLine(`  ${suite ?? "the machine's own sources"}: ${failure}`);
       else if ((await run([promtoolPlace, '--version'], { deadlineMs: 10_000 })).ok) return undefined;
       else rmSync(promtoolPlace, { force: true }); // needs a newer system
@@ -135,8 +138,8 @@ export async function providePromtool() {
 export function missingPromtool() {
   return {
     part: 'promtool',
-    why: 'tests check the metrics of each process with it; without it those tests are skipped',
-    how: 'put promtool of Prometheus 2.42 or newer on PATH (Debian: the package prometheus)',
+    why: 'tests check metrics with it and fire the alerts with Prometheus; without both those tests are skipped',
+    how: 'put promtool and prometheus 2.42 or newer on PATH (Debian: the package prometheus)',
   };
 }
 

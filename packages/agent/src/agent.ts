@@ -5,6 +5,7 @@
  *                                                                          └ after the first registration: configuration, tasks, events
  */
 import type { Logger } from '@berth/kit/log';
+import type { Tracing } from '@berth/kit/tracing';
 import type { Loop } from '@berth/kit/loop';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import type { Task } from '@berth/wire/task';
@@ -43,7 +44,7 @@ const SYNCS_AT_ONCE = 200;
 /** A part of the 20 s that closing may take (main.ts). */
 const DRAIN_MS = 8_000;
 
-export async function startAgent(config: AgentOptions, log: Logger): Promise<Agent> {
+export async function startAgent(config: AgentOptions, log: Logger, tracing: Tracing | null = null): Promise<Agent> {
   const ending = new AbortController();
   const { signal } = ending;
   // The loop starts last; a part that asks for a registration earlier gets the first one, which comes anyway.
@@ -66,7 +67,7 @@ export async function startAgent(config: AgentOptions, log: Logger): Promise<Age
     log,
     // No tasks before the registry settings are known: they would fail.
     nodeId: () => (registry.current() === null ? null : registration.nodeId()),
-    run: (task) => runTask(task, { client, handlers, log, onFailure, meter: metrics }),
+    run: (task) => runTask(task, { client, handlers, log, onFailure, meter: metrics, tracing }),
     limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, sync: SYNCS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
     onUnknownNode: wakeRegistration,
     onLost: wakeRegistration,

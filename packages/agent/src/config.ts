@@ -14,6 +14,7 @@ import {
   readSettings,
   SettingsError,
   text,
+  TRACE_SETTINGS,
   type Values,
 } from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
@@ -185,6 +186,7 @@ export const AGENT_SETTINGS = {
     parse: failPoints,
   },
   ...LOG_SETTINGS,
+  ...TRACE_SETTINGS,
 } as const;
 
 export type AgentOptions = Values<typeof AGENT_SETTINGS> & {

@@ -3,16 +3,25 @@ import { closeOnSignals, createClosers } from '@berth/kit/closers';
 import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
 import { createLogger } from '@berth/kit/log';
+import { openTracing } from '@berth/kit/tracing';
+import manifest from '../package.json' with { type: 'json' };
 import { startAgent } from './agent.ts';
 import { readConfig } from './config.ts';
 
 export async function main(): Promise<void> {
   const config = settingsOrExit(readConfig);
-  const log = createLogger({ name: `agent-${config.NODE_ROLE}`, level: config.LOG_LEVEL, format: config.logFormat });
+  const log = createLogger({
+    name: `agent-${config.NODE_ROLE}`,
+    level: config.LOG_LEVEL,
+    format: config.logFormat,
+    traces: config.OTEL_EXPORTER_OTLP_ENDPOINT !== undefined,
+  });
   armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);
   closeOnSignals(closers, log);
-  const agent = await startAgent(config, log).catch((error: unknown) => {
+  const tracing = await openTracing(config, { name: `berth-agent-${config.NODE_ROLE}`, version: manifest.version }, log);
+  if (tracing !== null) closers.add('traces', () => tracing.close());
+  const agent = await startAgent(config, log, tracing).catch((error: unknown) => {
     log.fatal({ err: error }, 'starting the agent failed');
     process.exit(1);
   });

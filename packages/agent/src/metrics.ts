@@ -59,6 +59,8 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
     registers,
   }).set({ version, role, node: process.versions.node }, 1);
 
+  gauge('berth_clock_seconds', 'Clock of this machine, in seconds since 1970, at the scrape', () => Date.now() / 1000);
+
   const kindOf = (kind: string): string => ((TASK_KINDS as readonly string[]).includes(kind) ? kind : 'other');
   const inProgress = new Gauge({
     name: 'berth_agent_tasks_in_progress',

@@ -10,6 +10,7 @@
  */
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
+import type { Tracing } from '@berth/kit/tracing';
 import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
 import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
@@ -19,6 +20,7 @@ import { createProgressSender, type ProgressSender } from './progress-sender.ts'
 import { retryUntilAnswered } from './retry.ts';
 import { createRedact, type Redact, redactError } from './secrets/redaction.ts';
 import { pause, Stopped } from './stopped.ts';
+import { traceTask } from './task-trace.ts';
 import type { Handlers, Product, TaskContext } from './tasks/task.ts';
 import { nothingToDiscard } from './tasks/task.ts';
 import { TaskFailure, taskErrorOf } from './tools/failures.ts';
@@ -38,13 +40,18 @@ export type RunTaskDeps = {
   /** Called with the failure code of each failed task. */
   onFailure?: (code: string) => void;
   meter?: TaskMeter;
+  /** Null or absent: traces are off. */
+  tracing?: Tracing | null;
 };
 
 const FINAL_FLUSH_MS = 15_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
-export function runTask(task: Task, { client, handlers, log: parent, onFailure, meter }: RunTaskDeps): TaskRun {
-  const log = parent.child({ task: task.id, kind: task.kind, deployment: task.deployment_id });
+export function runTask(task: Task, { client: anyClient, handlers, log: parent, onFailure, meter, tracing = null }: RunTaskDeps): TaskRun {
+  const trace = tracing === null ? null : traceTask(task, tracing);
+  const client = trace === null ? anyClient : withHeaders(anyClient, trace.headers);
+  const traceField = trace === null ? {} : { trace_id: trace.traceId };
+  const log = parent.child({ task: task.id, kind: task.kind, deployment: task.deployment_id, ...traceField });
   const work = new AbortController();
   /** Ends the claim and the report too. Only a shutdown aborts it. */
   const life = new AbortController();
@@ -56,6 +63,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
   /** The outcome that was reported. */
   let reportedEnd: TaskEnd = 'failed';
   let countEnd: (end: TaskEnd) => void = () => undefined;
+  let failureCode: string | null = null;
 
   async function attempt(): Promise<TaskOutcome> {
     await failPoint('agent.claim.before', () => task.kind);
@@ -124,6 +132,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
         for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
       },
       progress: progress.push,
+      ...(trace === null ? {} : { span: trace.span }),
     };
     try {
       work.signal.throwIfAborted();
@@ -134,6 +143,7 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
       const failure = { code, message: redact(message) };
       log.warn({ err: secretsIn(claim).length === 0 ? error : redactError(error, redact), code }, 'task failed');
       onFailure?.(failure.code);
+      failureCode = failure.code;
       context.logStep('failed', failure.message);
       return failed(failure, error instanceof TaskFailure ? error.report : {});
     }
@@ -196,9 +206,19 @@ export function runTask(task: Task, { client, handlers, log: parent, onFailure, 
     if (!isLost(error)) log.error({ err: error }, 'running the task failed');
     return 'lost';
   });
-  void done.then((outcome) => countEnd(outcome === 'reported' ? reportedEnd : outcome));
+  void done.then((outcome) => {
+    const end = outcome === 'reported' ? reportedEnd : outcome;
+    countEnd(end);
+    trace?.end(end, end === 'failed' ? (failureCode ?? 'failed') : null);
+  });
   return { task, done, stop };
 }
+
+/** Adds headers to each request. */
+const withHeaders = (client: Client, more: Record<string, string>): Client => ({
+  call: (name, input) => client.call(name, { ...input, headers: { ...more, ...input.headers } }),
+  exchange: (name, input) => client.exchange(name, { ...input, headers: { ...more, ...input.headers } }),
+});
 
 /** Values that no log may have: secrets of the project and its access to git. */
 const secretsIn = ({ secrets, git }: TaskClaim): string[] => [

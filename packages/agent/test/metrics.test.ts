@@ -70,7 +70,8 @@ it('docs/metrics.md names exactly the metrics of the agent', async () => {
   const text = await scrape(create());
   const wanted = [...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '');
   const docs = await readFile(join(import.meta.dirname, '../../../docs/metrics.md'), 'utf8');
-  const named = [...docs.matchAll(/berth_agent_\w+/g)].map((m) => m[0]);
+  const table = /^\| metric of an agent .*\n(?:\|.*\n?)+/m.exec(docs)?.[0] ?? '';
+  const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
   expect([...new Set(named)].toSorted()).toEqual(wanted.toSorted());
 });
 

@@ -7,6 +7,7 @@ import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
 import { startLoop } from '@berth/kit/loop';
 import type { Logger } from '@berth/kit/log';
+import { openTracing } from '@berth/kit/tracing';
 import { nodeWarning } from '@berth/wire/version';
 import manifest from '../package.json' with { type: 'json' };
 import type { Server } from './api/define.ts';
@@ -99,9 +100,10 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       await secrets.look();
       closers.add('secrets', () => secrets.close());
     }
+    const folder = config.DATABASE_URL === 'sqlite::memory:' ? null : resolve(dataFolder(config));
     const vault = await openVault({
       given: config.SECRETS_KEY ?? null,
-      folder: config.DATABASE_URL === 'sqlite::memory:' ? null : resolve(dataFolder(config)),
+      folder,
       isShared,
       keys: stores.projectKeys,
       meta: stores.meta,
@@ -113,6 +115,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
     const authServiceUrl = config.AUTH_SERVICE_URL ?? null;
     const telemetry = createTelemetry();
+    const tracing = await openTracing(config, { name: 'berth-control-plane', version: manifest.version }, log);
+    if (tracing !== null) closers.add('traces', () => tracing.close());
     const cacheIndex = createCacheIndex();
     const driver = createDriver({
       stores,
@@ -200,6 +204,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       cacheIndex,
       settings,
       telemetry,
+      tracing,
       ...aliases,
       ...certificates,
       checkFolder: createCheckFolder(config.DATASET_NFS_BASE_PATH ?? null),
@@ -210,6 +215,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       loops: () => loops?.status() ?? [],
       secretProblem: secrets.problem,
       backupIntervalMs: backups?.intervalMs ?? null,
+      scanIntervalMs: config.DATASET_SCAN_INTERVAL,
+      dataFolder: folder,
       vault,
     });
     closers.add('loops', () => loops?.stop());
@@ -329,6 +336,7 @@ async function settingsOf(config: Config, overrides: Overrides, stores: Stores, 
     defaultRole: config.DEFAULT_ROLE ?? null,
     authServiceUrl: config.AUTH_SERVICE_URL ?? null,
     trustedProxies: config.TRUSTED_PROXIES,
+    maxConnections: config.MAX_CONNECTIONS,
     jwtSecrets: config.JWT_SECRET ?? [await generatedSecret(config, stores, log)],
     registry: { addr: config.REGISTRY_ADDR ?? '', user: config.REGISTRY_USER, password: config.REGISTRY_PASSWORD },
     packageDir: config.PACKAGE_DIR ?? null,

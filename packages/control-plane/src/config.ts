@@ -19,6 +19,7 @@ import {
   settingTexts,
   SettingsError,
   text,
+  TRACE_SETTINGS,
   type Values,
 } from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
@@ -125,6 +126,11 @@ export const SETTINGS = {
     doc: 'Addresses and networks (CIDR) of proxies whose X-Forwarded-For is trusted, comma-separated; loopback, linklocal and uniquelocal are allowed names; or none',
     default: 'loopback',
     parse: networks,
+  },
+  MAX_CONNECTIONS: {
+    doc: 'Open connections at most, and never more than the limit of open files allows; one client gets a quarter (docs/operating.md "Open connections")',
+    default: '24000',
+    parse: integer(100, 1_000_000),
   },
   DEFAULT_ROLE: { doc: 'Role of people who sign in without a user record', shown: 'none: they get 403', parse: oneOf(...ROLES) },
   REGISTRY_ADDR: {
@@ -260,6 +266,7 @@ export const SETTINGS = {
     parse: failPoints,
   },
   ...LOG_SETTINGS,
+  ...TRACE_SETTINGS,
 } as const;
 
 type Settings = Values<typeof SETTINGS>;

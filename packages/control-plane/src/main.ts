@@ -8,7 +8,12 @@ import { readConfig } from './config.ts';
 
 export async function main(): Promise<void> {
   const config = settingsOrExit(readConfig);
-  const log = createLogger({ name: 'control-plane', level: config.LOG_LEVEL, format: config.LOG_FORMAT });
+  const log = createLogger({
+    name: 'control-plane',
+    level: config.LOG_LEVEL,
+    format: config.LOG_FORMAT,
+    traces: config.OTEL_EXPORTER_OTLP_ENDPOINT !== undefined,
+  });
   armFailPoints(config.BERTH_FAIL_POINTS ?? []);
   const closers = createClosers(log, 20_000);
   // Installed first, so that a signal during the start ends the process too.

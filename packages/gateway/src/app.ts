@@ -1,8 +1,11 @@
 /** Composition root: creates every part of the gateway and passes in its dependencies. Tests call it too. */
 import type { AddressInfo } from 'node:net';
+import { limitConnections } from '@berth/kit/connections';
 import type { Logger } from '@berth/kit/log';
+import { openTracing } from '@berth/kit/tracing';
 import { type Client, createClient } from '@berth/wire/client';
 import type { FastifyInstance } from 'fastify';
+import manifest from '../package.json' with { type: 'json' };
 import { allowedBy } from './allowed.ts';
 import { createAssertions } from './assertion.ts';
 import { createCodes } from './codes.ts';
@@ -18,6 +21,7 @@ import { createRedirects } from './redirect.ts';
 import { createSealer } from './sealer.ts';
 import { buildServer } from './server.ts';
 import { createSessions } from './session.ts';
+import { traceRequests } from './traces.ts';
 import { createVerify } from './verify.ts';
 
 export type Gateway = {
@@ -72,11 +76,23 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
   };
   const verify = createVerify({ ...deps, assertions: createAssertions(keys, config.PUBLIC_URL, now) });
   const metrics = createMetrics(verify, policy, overrides.processMetrics ?? false);
-  const server = buildServer({ deps, policy, verify, metrics: overrides.renderMetrics ?? metrics.render });
+  const server = buildServer({
+    deps,
+    policy,
+    verify,
+    metrics: overrides.renderMetrics ?? metrics.render,
+    connections(http) {
+      const connections = limitConnections(http, { max: config.MAX_CONNECTIONS, trusted: config.TRUSTED_PROXIES, log });
+      metrics.watch(connections);
+      return connections;
+    },
+  });
   server.addHook('onResponse', async (request, reply) => {
     metrics.answered(request.routeOptions.url ?? 'none', reply.statusCode, reply.elapsedTime / 1000);
   });
-  await installLogin(server, deps, { overrides: overrides.providers, loginSeen: metrics.login });
+  const tracing = await openTracing(config, { name: 'berth-gateway', version: manifest.version }, log);
+  if (tracing !== null) traceRequests(server, tracing);
+  await installLogin(server, deps, { overrides: overrides.providers, loginSeen: metrics.login, refused: metrics.refused });
 
   return {
     server,
@@ -89,6 +105,7 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     async close() {
       await server.close();
       await policy.close();
+      await tracing?.close();
     },
   };
 }

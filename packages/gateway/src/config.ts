@@ -15,6 +15,7 @@ import {
   SettingsError,
   secrets,
   text,
+  TRACE_SETTINGS,
   type Values,
 } from '@berth/kit/config';
 import { SESSION_MAX_MS } from '@berth/wire/gateway';
@@ -91,6 +92,11 @@ export const SETTINGS = {
     default: 'loopback',
     parse: networks,
   },
+  MAX_CONNECTIONS: {
+    doc: 'Open connections of each worker at most, and never more than the limit of open files allows; one client gets a quarter (docs/operating.md "Open connections")',
+    default: '10000',
+    parse: integer(100, 1_000_000),
+  },
   ADMIN_EMAILS: { doc: 'E-mail addresses that /verify/admin allows, comma-separated', default: '', parse: emails },
   ALLOWED_EMAILS: {
     doc: 'E-mail addresses and @domains that may sign in and stay signed in, comma-separated',
@@ -132,6 +138,7 @@ export const SETTINGS = {
     parse: absolutePath,
   },
   ...LOG_SETTINGS,
+  ...TRACE_SETTINGS,
 } as const;
 
 type Settings = Values<typeof SETTINGS>;

@@ -8,7 +8,12 @@ import { isWorker, superviseWorkers, type WorkerSide, workerSide } from './worke
 
 export async function main(): Promise<void> {
   const config = settingsOrExit(readConfig);
-  const log = createLogger({ name: 'gateway', level: config.LOG_LEVEL, format: config.LOG_FORMAT });
+  const log = createLogger({
+    name: 'gateway',
+    level: config.LOG_LEVEL,
+    format: config.LOG_FORMAT,
+    traces: config.OTEL_EXPORTER_OTLP_ENDPOINT !== undefined,
+  });
   const closers = createClosers(log, 20_000);
   if (isWorker()) {
     const side = workerSide();

@@ -1,7 +1,9 @@
 /** Prometheus metrics. The hot path counts in plain variables, which are read when the metrics are requested. */
+import type { Connections } from '@berth/kit/connections';
 import type { LoginSeen } from '@berth/wire/gateway';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import manifest from '../package.json' with { type: 'json' };
+import { REFUSALS, type RefusalCode } from './login/refusal.ts';
 import type { PolicyFollower } from './policy.ts';
 import type { Verify } from './verify.ts';
 
@@ -10,6 +12,10 @@ export type Metrics = {
   render(): Promise<{ type: string; text: string }>;
   /** Counts a finished login. */
   login(seen: Pick<LoginSeen, 'outcome' | 'provider' | 'reason'>): void;
+  /** Adds the connections of the server. Call it once. */
+  watch(connections: Connections): void;
+  /** Counts a page that refuses a sign-in. */
+  refused(code: RefusalCode): void;
   /** Records an answer to any request except /verify. */
   answered(route: string, status: number, seconds: number): void;
 };
@@ -64,6 +70,14 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
     },
   );
   gauge('berth_revocations_untold', 'Revoked sessions that the control plane does not know yet', 'sum', () => policy.unsentRevocations());
+  gauge('berth_clock_seconds', 'Clock of this machine, in seconds since 1970, at the scrape', 'max', () => Date.now() / 1000);
+  const refusals = new Counter({
+    name: 'berth_refusals_total',
+    help: 'Pages that refused a sign-in or could not go on with it, by code; login pages, the device flow and sign-outs',
+    labelNames: ['code'],
+    registers: [registry],
+  });
+  for (const code of Object.keys(REFUSALS)) refusals.inc({ code }, 0);
   const verifies = new Histogram({
     name: 'berth_verify_duration_seconds',
     help: 'Duration of /verify; without one-time codes, which need the control plane',
@@ -86,6 +100,23 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
   });
   return {
     login: ({ outcome, provider, reason }) => logins.inc({ outcome, provider, reason: reason ?? '' }),
+    watch(connections) {
+      gauge('berth_http_connections', 'Open connections', 'sum', connections.open);
+      gauge('berth_http_connections_limit', 'MAX_CONNECTIONS, or less if the limit of open files is lower', 'sum', () => connections.limit);
+      registry.registerMetric(
+        new Counter({
+          name: 'berth_http_connections_refused_total',
+          help: 'Connections that were refused or, without a request, closed, because too many were open',
+          labelNames: ['event'],
+          registers: [],
+          collect() {
+            this.reset();
+            for (const [event, value] of Object.entries(connections.counts())) this.inc({ event }, value);
+          },
+        }),
+      );
+    },
+    refused: (code) => refusals.inc({ code }),
     answered: (route, status, seconds) => requests.observe({ route, status: String(status) }, seconds),
     registry,
     render: async () => ({ type: registry.contentType, text: await registry.metrics() }),

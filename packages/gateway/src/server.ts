@@ -3,7 +3,8 @@
  * metrics count requests and each decision writes its own log line.
  */
 import { randomBytes } from 'node:crypto';
-import { createServer } from 'node:http';
+import { createServer, type Server } from 'node:http';
+import type { Connections } from '@berth/kit/connections';
 import { hstsOf } from '@berth/wire/hsts';
 import Fastify, { type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, LogController } from 'fastify';
 import type { GatewayDeps } from './deps.ts';
@@ -15,6 +16,7 @@ import { PROBLEM_TYPE, problemOf } from './problem.ts';
 import type { Verify } from './verify.ts';
 
 export type ServerParts = {
+  connections: (server: Server) => Connections;
   deps: GatewayDeps;
   policy: PolicyFollower;
   verify: Verify;
@@ -22,18 +24,22 @@ export type ServerParts = {
   metrics: Metrics['render'];
 };
 
-export function buildServer({ deps, policy, verify, metrics }: ServerParts): FastifyInstance {
+export function buildServer({ deps, policy, verify, metrics, connections: limit }: ServerParts): FastifyInstance {
   const log: FastifyBaseLogger = deps.log;
   const server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
-    serverFactory: (handler) =>
-      createServer({ maxHeaderSize: MAX_READ, keepAliveTimeout: 95_000, requestTimeout: 60_000 }, (request, response) => {
+    serverFactory(handler) {
+      const server = createServer({ maxHeaderSize: MAX_READ, keepAliveTimeout: 95_000, requestTimeout: 60_000 }, (request, response) => {
+        connections.requested(request.socket, response);
         if (verify.takes(request.url ?? '')) return verify.handle(request, response);
         if (!isTooLarge(request)) return handler(request, response);
         const { status, headers, body } = tooLarge();
         response.writeHead(status, headers).end(body);
-      }),
+      });
+      const connections = limit(server);
+      return server;
+    },
     bodyLimit: 64 * 1024,
     // Limits and the consent page use the client's address, so only trusted proxies may set it.
     trustProxy: [...deps.config.TRUSTED_PROXIES],

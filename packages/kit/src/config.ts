@@ -202,3 +202,43 @@ export const LOG_SETTINGS = {
   },
   LOG_FORMAT: { doc: 'Format of log lines: json or pretty', shown: 'json; pretty on a terminal', parse: oneOf('json', 'pretty') },
 } as const;
+
+/** `name=value` pairs, comma-separated; values may be percent-encoded (OpenTelemetry's format). Errors must not repeat a value. */
+const pairs: Parser<Record<string, string>> = (t) =>
+  Object.fromEntries(
+    list(t).map((entry) => {
+      const at = entry.indexOf('=');
+      if (at < 1) throw new Error('must be name=value pairs, separated by commas');
+      try {
+        return [entry.slice(0, at).trim(), decodeURIComponent(entry.slice(at + 1).trim())];
+      } catch {
+        throw new Error(`the value of ${entry.slice(0, at)} is not percent-encoded correctly`);
+      }
+    }),
+  );
+const share: Parser<number> = (t) => {
+  const n = Number(t);
+  if (t.trim() === '' || !(n >= 0 && n <= 1)) throw new Error(`must be a number from 0 to 1, not "${t}"`);
+  return n;
+};
+
+/** Settings of traces, in every process that records some. The names are those of OpenTelemetry. */
+export const TRACE_SETTINGS = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: {
+    doc: 'Address of a collector that takes traces by OTLP over HTTP, e.g. http://127.0.0.1:4318; spans go to its path /v1/traces',
+    shown: 'none: no traces',
+    parse: httpUrl,
+  },
+  OTEL_EXPORTER_OTLP_HEADERS: { doc: 'Headers for the collector: name=value, comma-separated', shown: 'none', parse: pairs },
+  OTEL_SERVICE_NAME: { doc: 'Name of this process in traces', shown: 'berth- and the name of the process', parse: text },
+  OTEL_RESOURCE_ATTRIBUTES: {
+    doc: 'Further attributes of this process in traces: name=value, comma-separated',
+    shown: 'none',
+    parse: pairs,
+  },
+  OTEL_TRACES_SAMPLER_ARG: {
+    doc: 'Share of traces that are recorded, from 0 to 1; give all processes the same',
+    default: '1',
+    parse: share,
+  },
+} as const;

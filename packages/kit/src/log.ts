@@ -1,6 +1,7 @@
 /** Logs in JSON (pino), or readable logs for a terminal. */
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
+import { traceOf } from './tracing.ts';
 
 export type { Logger };
 export type LogOptions = {
@@ -9,6 +10,8 @@ export type LogOptions = {
   format: 'json' | 'pretty';
   /** Default: standard output. Tests use it to read the lines. */
   destination?: { write(line: string): void };
+  /** Whether traces are on: then a line about a deployment has `trace_id`. */
+  traces?: boolean;
 };
 
 /** Names of fields with credentials. The logger replaces the values of these fields. */
@@ -23,12 +26,20 @@ export function createLogger(options: LogOptions): Logger {
     name: options.name,
     level: options.level,
     redact: { paths: SECRET_PATHS, censor: '***' },
+    ...(options.traces === true ? { mixin: traceIdIn } : {}),
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
   };
   // Both formats write synchronously, so that lines before a crash are not lost.
   if (options.format === 'pretty')
     return pino(settings, pretty({ colorize: true, ignore: 'pid,hostname', translateTime: 'SYS:HH:MM:ss.l', sync: true }));
   return pino(settings, options.destination ?? pino.destination({ dest: 1, sync: true }));
+}
+
+/** Returns the trace of the deployment that the line is about. The loggers of tasks and requests have it in their own fields. */
+function traceIdIn(fields: object): { trace_id?: string } {
+  const { deployment_id: id } = fields as { deployment_id?: unknown };
+  const trace = typeof id === 'string' ? traceOf(id) : null;
+  return trace === null ? {} : { trace_id: trace.traceId };
 }
 
 export const silentLogger = (): Logger => pino({ level: 'silent' });

@@ -6,6 +6,7 @@ import { createClosers, closeOnSignals } from '@berth/kit/closers';
 import { createLogger } from '@berth/kit/log';
 import { readConfig } from './config.ts';
 import { openConfigStore } from './config-store.ts';
+import { createMetrics } from './metrics.ts';
 import { createRelayServer } from './server.ts';
 import { followUpstream } from './upstream.ts';
 
@@ -16,7 +17,7 @@ export async function main(): Promise<void> {
   const store = await openConfigStore(config.STATE_DIR, log);
   const upstream = followUpstream(config.CONTROL_PLANE_URL, store, log);
   closers.add('upstream', () => upstream.stop());
-  const server = createRelayServer(store, upstream);
+  const server = createRelayServer(store, upstream, { metrics: createMetrics(store, upstream, { processMetrics: true }) });
   const { address, port } = await server.listen(config.LISTEN);
   closers.add('server', () => server.close());
   closeOnSignals(closers, log);

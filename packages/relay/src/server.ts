@@ -7,6 +7,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo, Socket } from 'node:net';
 import type { Listen } from '@berth/kit/config';
 import type { Configuration, ConfigStore } from './config-store.ts';
+import { createMetrics, type Metrics } from './metrics.ts';
 import type { Upstream } from './upstream.ts';
 
 export type RelayServer = { listen(at: Listen): Promise<AddressInfo>; close(): Promise<void> };
@@ -14,7 +15,11 @@ export type RelayServer = { listen(at: Listen): Promise<AddressInfo>; close(): P
 const PATH = '/api/traefik/config';
 const MAX_WAIT_SECONDS = 60;
 
-export function createRelayServer(store: ConfigStore, upstream: Pick<Upstream, 'problem'>, now: () => number = Date.now): RelayServer {
+export function createRelayServer(
+  store: ConfigStore,
+  upstream: Pick<Upstream, 'problem'>,
+  { now = Date.now, metrics = createMetrics(store, upstream, { now }) }: { now?: () => number; metrics?: Metrics } = {},
+): RelayServer {
   const closing = new AbortController();
   /** ETag of the last answer on each connection. The first request on a connection is answered at once. */
   const lastOn = new WeakMap<Socket, string>();
@@ -25,7 +30,11 @@ export function createRelayServer(store: ConfigStore, upstream: Pick<Upstream, '
     const last = lastOn.get(request.socket);
     const has = (c: Configuration): boolean => (requestEtag === null ? last === c.etag : requestEtag === c.etag);
     const closed = new AbortController();
-    response.once('close', () => closed.abort());
+    const ended = metrics.asked();
+    response.once('close', () => {
+      ended();
+      closed.abort();
+    });
     const signal = AbortSignal.any([closing.signal, closed.signal]);
     const end = performance.now() + waitMs;
     for (;;) {
@@ -60,7 +69,12 @@ export function createRelayServer(store: ConfigStore, upstream: Pick<Upstream, '
     if (request.method !== 'GET' && request.method !== 'HEAD') return json(response, 405, { error: 'only GET and HEAD are allowed' });
     if (url.pathname === '/healthz') return json(response, 200, { status: 'ok' });
     if (url.pathname === '/readyz') return readiness(response);
-    if (url.pathname !== PATH) return json(response, 404, { error: `no such page; the pages are ${PATH}, /healthz and /readyz` });
+    if (url.pathname === '/metrics')
+      return void metrics.render().then(
+        ({ type, text }) => response.writeHead(200, { 'content-type': type }).end(text),
+        (error: unknown) => json(response, 500, { error: `reading the metrics failed: ${String(error)}` }),
+      );
+    if (url.pathname !== PATH) return json(response, 404, { error: `no such page; the pages are ${PATH}, /healthz, /readyz and /metrics` });
     const wait = Number(url.searchParams.get('wait') ?? 0);
     const waitMs = Number.isFinite(wait) ? Math.min(Math.max(wait, 0), MAX_WAIT_SECONDS) * 1000 : 0;
     configuration(request, response, waitMs).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));

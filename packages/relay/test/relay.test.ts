@@ -102,3 +102,23 @@ test('an incomplete file on disk is not served', async () => {
   const { url } = await startRelay('http://127.0.0.1:1');
   expect(await ask(url)).toMatchObject({ status: 503 });
 });
+
+test('/metrics has the age of the configuration and whether control plane and proxy are there; docs/metrics.md names each', async () => {
+  const { url } = await startRelay();
+  await vi.waitFor(async () => expect(await ask(url)).toMatchObject({ status: 200 }));
+  const scrape = async (): Promise<string> => (await fetch(`${url}/metrics`, { headers: { connection: 'close' } })).text();
+  // The relay has the configuration a moment before it knows that the request succeeded.
+  await vi.waitFor(async () => expect(await scrape()).toMatch(/^berth_relay_control_plane_ok 1$/m));
+  const text = await scrape();
+  expect(text).toMatch(/^berth_relay_config_age_seconds 0/m);
+  const { etag } = await ask(url);
+  const held = ask(url, { 'if-none-match': etag }, 1);
+  await vi.waitFor(async () => expect(await scrape()).toMatch(/^berth_relay_proxy_fetch_age_seconds 0$/m));
+  await held;
+  answer = { status: 503, body: '' };
+  await vi.waitFor(async () => expect(await scrape()).toMatch(/^berth_relay_control_plane_ok 0$/m), { timeout: 8_000 });
+  const docs = await readFile(join(import.meta.dirname, '../../../docs/metrics.md'), 'utf8');
+  const table = /^\| metric of the relay .*\n(?:\|.*\n?)+/m.exec(docs)?.[0] ?? '';
+  const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
+  expect(named.toSorted()).toEqual([...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1]).toSorted());
+});

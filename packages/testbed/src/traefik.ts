@@ -129,6 +129,7 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
     },
     api: { insecure: true, dashboard: false },
     ping: {},
+    metrics: { prometheus: { entryPoint: 'traefik', addServicesLabels: true } },
     providers: {
       // The default of 2 s would be the slowest part of a route switch.
       providersThrottleDuration: '50ms',

@@ -4,13 +4,14 @@
  */
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
+import type { LogLineIn } from '@berth/wire/task';
 import type { Build } from '../tools/buildx.ts';
 import type { Clone } from '../tools/git.ts';
 import { findContext, findDockerfile } from '../dockerfile.ts';
 import type { Images } from '../images.ts';
 import type { BuildDigests } from '../secrets/build-digests.ts';
 import type { Workspaces } from '../workspace.ts';
-import { type Handler, nothingToDiscard } from './task.ts';
+import { type Handler, nothingToDiscard, traced } from './task.ts';
 
 export type BuildDeps = {
   clone: Clone;
@@ -46,11 +47,13 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         submodules: payload.submodules ?? true,
         access: context.git ?? null,
       };
-      const { sha, message, author, hostKeys } = await deps.clone(spec, source, {
-        signal,
-        onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
-        logLine: (text) => logStep('clone', text),
-      });
+      const { sha, message, author, hostKeys } = await traced(context, 'clone', () =>
+        deps.clone(spec, source, {
+          signal,
+          onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
+          logLine: (text) => logStep('clone', text),
+        }),
+      );
       logStep('clone', `commit ${sha}`);
       await failPoint('clone.after');
 
@@ -62,7 +65,14 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
       try {
         await failPoint('build.before');
-        const { digest, arch } = await deps.build(
+        const endBuild = context.span?.('build');
+        let endPush: ((failed?: boolean) => void) | undefined;
+        const onLine = (line: LogLineIn): void => {
+          // One command builds and pushes.
+          if (line.step === 'push') endPush ??= context.span?.('push');
+          log(line);
+        };
+        const built = deps.build(
           {
             project: payload.project_id,
             context: buildContext,
@@ -75,8 +85,15 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             secrets: context.secrets,
             noCache,
           },
-          { signal, timeoutMs: deps.buildTimeoutMs, onLine: log },
+          { signal, timeoutMs: deps.buildTimeoutMs, onLine },
         );
+        const { digest, arch } = await built.catch((error: unknown) => {
+          endPush?.(true);
+          endBuild?.(true);
+          throw error;
+        });
+        endPush?.();
+        endBuild?.();
         await deps.digests.built(payload.project_id, context.secretsDigest);
         await failPoint('push.after');
         logStep('push', `pushed ${tag}${digest === null ? '' : ` as ${digest}`}`);

@@ -26,7 +26,7 @@ import type { SecretFiles } from '../secrets/files.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { Stopped } from '../stopped.ts';
 import { createAttemptContainer, type AttemptContainer } from './attempt-container.ts';
-import { type Handler, NO_DATASETS, type TaskContext } from './task.ts';
+import { type Handler, NO_DATASETS, type TaskContext, traced } from './task.ts';
 
 export type DeployDeps = {
   docker: Docker;
@@ -61,15 +61,17 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     // Only a digest can be trusted: a tag may have been moved to another image.
     const present = payload.image_digest !== null && docker.hasImage(payload.image, signal);
     const [adopted, hasImage] = await Promise.all([attemptContainer.adopt(), present]);
-    const data = await prepareDatasets(deps, task, deployment, context, adopted !== null);
+    const data = await traced(context, 'copy', () => prepareDatasets(deps, task, deployment, context, adopted !== null));
     if (adopted === null && !hasImage) {
       logStep('pull', `pulling ${payload.image}`);
       await failPoint('pull.before');
-      await docker.pull(payload.image, {
-        signal,
-        timeoutMs: deps.pullTimeoutMs,
-        onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
-      });
+      await traced(context, 'pull', () =>
+        docker.pull(payload.image, {
+          signal,
+          timeoutMs: deps.pullTimeoutMs,
+          onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
+        }),
+      );
       await failPoint('pull.after');
     }
     const others = payload.replace === 'recreate' ? await otherContainers(deps, task, deployment, context) : [];
@@ -79,8 +81,9 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
         await docker.stop(old.id, payload.stop_grace_seconds, signal);
         await failPoint('recreate.stopped');
       }
-      const id = adopted?.id ?? (await start(deps, task, deployment, data.mounts, context, attemptContainer));
-      const hostPort = await untilHealthy(deps, task, id, context);
+      const id =
+        adopted?.id ?? (await traced(context, 'start', () => start(deps, task, deployment, data.mounts, context, attemptContainer)));
+      const hostPort = await traced(context, 'probe', () => untilHealthy(deps, task, id, context));
       await failPoint('probe.after');
       await docker.restartUnlessStopped(id, signal);
       await failPoint('restart-policy.after');

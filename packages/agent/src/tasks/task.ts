@@ -13,6 +13,8 @@ export type TaskContext = {
   log(line: LogLineIn): void;
   /** Adds a line of the agent itself to the deployment log. */
   logStep(step: string, text: string): void;
+  /** Begins a span of the trace; call the returned function at its end. Absent: traces are off. */
+  span?: (name: string) => (failed?: boolean) => void;
   /** Secrets of the claim. Everything that is logged or reported passes a filter that removes their values. */
   secrets: readonly ClaimedSecret[];
   /** Changes with a name or a value of `secrets`; null without secrets. */
@@ -20,6 +22,19 @@ export type TaskContext = {
   /** Reports the progress of the copies of datasets. Only the newest report is sent. */
   progress(datasets: readonly CopyProgress[]): void;
 };
+
+/** Runs one step of a task as a span of its trace. */
+export async function traced<T>({ span }: Pick<TaskContext, 'span'>, name: string, work: () => Promise<T>): Promise<T> {
+  const end = span?.(name);
+  try {
+    const result = await work();
+    end?.();
+    return result;
+  } catch (error) {
+    end?.(true);
+    throw error;
+  }
+}
 
 export type Product = {
   report: TaskReport;

@@ -1,5 +1,6 @@
 /** Dependencies that app.ts passes to the API. The API reaches the rest of the control plane only through them. */
 import type { Logger } from '@berth/kit/log';
+import type { Tracing } from '@berth/kit/tracing';
 import type { Role } from '@berth/wire/vocabulary';
 import type { CacheIndex } from '../domain/cache-index.ts';
 import type { Changes } from '../domain/changes.ts';
@@ -40,6 +41,7 @@ export type ApiSettings = {
   authServiceUrl: string | null;
   /** Proxies whose X-Forwarded-For is trusted. */
   trustedProxies: readonly string[];
+  maxConnections: number;
   registry: { addr: string; user: string; password: string };
   /** Folder with the packages for machines that join; null: none. */
   packageDir: string | null;
@@ -78,8 +80,14 @@ export type ApiDeps = {
   certificates?: CertificateWatch;
   /** BACKUP_INTERVAL; null without BACKUP_TO. */
   backupIntervalMs: number | null;
+  /** DATASET_SCAN_INTERVAL. */
+  scanIntervalMs: number;
+  /** Folder of the SQLite file or STATE_DIR; null with a database in memory. */
+  dataFolder: string | null;
   now: () => number;
   uptime: UptimeClock;
   telemetry: Telemetry;
+  /** Null: traces are off. */
+  tracing: Tracing | null;
   log: Logger;
 };

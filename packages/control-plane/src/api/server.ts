@@ -1,6 +1,7 @@
 /** Builds the HTTP server, which does not listen yet. Adds the hooks, then the routes, and checks that no route is missing. */
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { type ConnectionOptions, type Connections, limitConnections } from '@berth/kit/connections';
 import { MAX_HOLD_SECONDS } from '@berth/wire/route';
 import { hstsOf } from '@berth/wire/hsts';
 import { ROUTES } from '@berth/wire/routes';
@@ -53,6 +54,7 @@ import { traefikRoutes } from './routes/traefik.ts';
 import { userRoutes } from './routes/users.ts';
 import { createSignIns } from './auth/sign-ins.ts';
 import { createTokens } from './auth/tokens.ts';
+import { type RequestTraces, traceDeployments, traceRequests } from './traces.ts';
 import { compileValidator } from './validation.ts';
 
 const MIB = 1_048_576;
@@ -71,8 +73,11 @@ const SIGN_INS_A_MINUTE = 60;
 
 const guards = (now: () => number) => ({ attempts: createAttempts(now), strangers: createAttempts(now, SIGN_INS_A_MINUTE) });
 
-/** Creates the HTTP server that Fastify would create, except that registrations are batched. */
-function createHttpServer(handle: (request: IncomingMessage, response: ServerResponse) => void): HttpServer {
+/** Creates the HTTP server that Fastify would create, except that registrations are batched and connections are limited. */
+function createHttpServer(
+  handle: (request: IncomingMessage, response: ServerResponse) => void,
+  limits: Omit<ConnectionOptions, 'now'>,
+): { server: HttpServer; connections: Connections } {
   const inBatch = createBatcher();
   const options = {
     maxHeaderSize: MAX_HEADER_BYTES,
@@ -86,24 +91,37 @@ function createHttpServer(handle: (request: IncomingMessage, response: ServerRes
     requireHostHeader: false,
   };
   const server = createServer(options, (request, response) => {
+    connections.requested(request.socket, response);
     if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
     else handle(request, response);
   });
+  const connections = limitConnections(server, limits);
   answerBrokenRequests(server);
   // Idle timeout of a connection. It is longer than any hold and than Traefik's idle timeout (90 s).
-  return server.setTimeout((MAX_HOLD_SECONDS + 30) * 1000);
+  server.setTimeout((MAX_HOLD_SECONDS + 30) * 1000);
+  return { server, connections };
 }
 
 export async function buildServer(deps: ApiDeps): Promise<Server> {
   const log: FastifyBaseLogger = deps.log;
+  let limited: Connections | null = null;
+  let traces: RequestTraces | null = null;
   const server: Server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
-    serverFactory: createHttpServer,
+    serverFactory(handle) {
+      const { maxConnections: max, trustedProxies: trusted } = deps.settings;
+      const created = createHttpServer(handle, { max, trusted, log: deps.log });
+      limited = created.connections;
+      return created.server;
+    },
     bodyLimit: MIB,
     trustProxy: [...deps.settings.trustedProxies],
     genReqId: requestId,
-    childLoggerFactory: (logger, bindings, options) => new RequestLog(log.level, () => logger.child(bindings, options)),
+    childLoggerFactory: (logger, bindings, options, request) =>
+      new RequestLog(log.level, () =>
+        logger.child(traces === null ? bindings : { ...bindings, trace_id: traces.traceIdOf(request) }, options),
+      ),
     requestIdHeader: false,
     // The hook below answers with a problem document instead.
     return503OnClosing: false,
@@ -113,9 +131,11 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     routerOptions: { maxParamLength: 300 },
   }).withTypeProvider<TypeBoxTypeProvider>();
 
+  const connections = limited as Connections | null;
+  if (connections === null) throw new Error('Fastify created no server');
   const holds = createHolds();
   const nodeChanges = createNodeChangeLog(deps.stores.audit, deps.log, deps.now);
-  const metrics = createMetrics({ ...deps, nodeChanges }, holds);
+  const metrics = createMetrics({ ...deps, nodeChanges, connections }, holds);
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
   const callers = createCallers({ ...deps, ...deps.settings, tokens });
   const agents = createAgents({ ...deps, ...deps.settings, guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE) });
@@ -125,11 +145,15 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   server.setValidatorCompiler(compileValidator);
   // No serialization by schema: it would silently remove unknown fields. The tests check answers against the route table.
   server.setSerializerCompiler(() => (data) => JSON.stringify(data));
+  if (deps.tracing !== null) {
+    traces = traceRequests(server, deps.tracing, holds);
+    traceDeployments(deps.telemetry, deps.tracing);
+  }
   installRequestLog(server);
   installErrors(server);
   installBodies(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
-  installAccess(server, callers, agents, deps.presence);
+  installAccess(server, callers, agents, { presence: deps.presence, vouch: connections.vouch });
   const hsts = hstsOf(deps.settings.publicUrl);
   server.addHook('onSend', (_request, reply, _payload, done) => {
     if (hsts !== null) void reply.header('strict-transport-security', hsts);

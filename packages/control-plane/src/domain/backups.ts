@@ -40,6 +40,10 @@ const RETRY_MS = 5 * 60_000;
 export const lastGood = (backups: readonly BackupRecord[]): BackupRecord | null =>
   backups.filter((b) => b.finished_at !== null && b.error === null).sort((a, b) => b.started_at - a.started_at)[0] ?? null;
 
+/** Whether the last backup that ended has failed. `backups`: the newest first. */
+export const isFailing = (backups: readonly BackupRecord[]): boolean =>
+  (backups.find((b) => b.finished_at !== null)?.error ?? null) !== null;
+
 /** Returns when the next scheduled backup is due, in ms since the epoch. */
 export function nextBackupAt(backups: readonly BackupRecord[], intervalMs: number): number {
   const scheduled = backups.filter((b) => b.scheduled);

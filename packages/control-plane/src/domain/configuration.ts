@@ -24,6 +24,8 @@ export type ConfigSource = {
   served(hash: string): void;
   /** Returns when a proxy first fetched the current configuration, or null. */
   servedAt(): number | null;
+  /** Ms since a proxy last fetched any configuration; since the start of this process if none did. */
+  fetchAgeMs(): number;
   /** Returns the omitted projects with the reason. */
   problems(): string[];
   /** Reads the routes again. Throws what the store throws. */

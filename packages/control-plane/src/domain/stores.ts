@@ -344,10 +344,13 @@ export type MetricsStore = {
   openTasks(): Promise<{ kind: TaskKind; status: TaskState; count: number; oldest_at: number }[]>;
   /** Returns running deployments by health; null before the first report. */
   running(): Promise<{ health: HealthState | null; count: number }[]>;
+  /** Returns the creation of the oldest deployment in each state that is not settled. */
+  oldestUnsettled(): Promise<{ status: DeploymentState; created_at: number }[]>;
   /** Counts the nodes of each role that reported since `onlineSince`, and the others. Lists the free storage of the fullest nodes. */
   nodes(onlineSince: number, maxStorageRows: number): Promise<NodeFigures>;
 };
-export const QUERY_KINDS = ['read', 'write', 'commit', 'other'] as const;
+/** `wait`: for a lock of another program or thread, or for a server that does not answer. */
+export const QUERY_KINDS = ['read', 'write', 'commit', 'other', 'wait'] as const;
 export type QueryKind = (typeof QUERY_KINDS)[number];
 export type NodeFigures = {
   counts: { role: NodeRole; status: 'online' | 'offline'; count: number }[];

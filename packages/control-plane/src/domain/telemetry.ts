@@ -11,6 +11,18 @@ import type { Overdue } from './stores.ts';
 export type Measured =
   /** A deployment went live or ended before. `code`: why it failed. */
   | { what: 'deployment'; outcome: DeploymentState; code: FailureCode | null }
+  /** The same deployment, as a trace shows it. Times in ms since 1970. */
+  | {
+      what: 'settled';
+      id: string;
+      projectId: string;
+      outcome: DeploymentState;
+      code: FailureCode | null;
+      trigger: string | null;
+      createdAt: number;
+      at: number;
+      phases: readonly PhaseRecord[];
+    }
   /** A phase of a deployment that settled. `completed`: another phase followed, or the deployment went live. */
   | { what: 'phase'; phase: PhaseName; outcome: DeploymentState | 'completed'; seconds: number }
   /** `seconds`: since an agent started the task, or null if none did. */
@@ -39,15 +51,26 @@ function phasesOf(phases: readonly PhaseRecord[], status: DeploymentState): Meas
   });
 }
 
+function settledOf(id: string, set: Plan['changeDeployments'][number]['set'], plan: Plan, { live }: Pick<Facts, 'live'>): Measured[] {
+  const deployment = live.find((d) => d.id === id);
+  if (deployment === undefined || set.status === undefined) return [];
+  const { project_id: projectId, trigger, created_at: createdAt, phases } = deployment;
+  const code = set.status === 'failed' ? (set.error?.code ?? null) : null;
+  return [
+    { what: 'settled', id, projectId, outcome: set.status, code, trigger, createdAt, at: plan.now, phases: set.phases ?? phases ?? [] },
+  ];
+}
+
 /** Returns the measurements of a committed plan. */
-export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks'>): Measured[] {
-  const outcomes = plan.changeDeployments.flatMap(({ from, set }): Measured[] =>
+export function measuredOf(plan: Plan, facts: Pick<Facts, 'tasks' | 'live'>): Measured[] {
+  const outcomes = plan.changeDeployments.flatMap(({ id, from, set }): Measured[] =>
     // A deployment that ran was counted when it went live.
     set.status === undefined || set.status === from || isSettled(from) || !isSettled(set.status)
       ? []
       : [
           { what: 'deployment', outcome: set.status, code: set.status === 'failed' ? (set.error?.code ?? null) : null },
           ...phasesOf(set.phases ?? [], set.status),
+          ...settledOf(id, set, plan, facts),
         ],
   );
   const ends = plan.changeTasks.flatMap((change): Measured[] => {

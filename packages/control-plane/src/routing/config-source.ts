@@ -24,6 +24,7 @@ export function createConfigSource(deps: {
 }): ConfigSource {
   const { routes, changes, settings, now, log } = deps;
   let latest: { config: BuiltConfig; readAt: number; servedAt: number | null } | null = null;
+  let fetchedAt = now();
   const events = new EventEmitter().setMaxListeners(0);
   let reading: Promise<void> | null = null;
   let isStale = false;
@@ -73,9 +74,11 @@ export function createConfigSource(deps: {
       }
     },
     served(hash) {
+      fetchedAt = now();
       if (latest !== null && latest.config.hash === hash) latest.servedAt ??= now();
     },
     servedAt: () => latest?.servedAt ?? null,
+    fetchAgeMs: () => now() - fetchedAt,
     problems: () => latest?.config.problems ?? [],
     refresh,
     close: off,

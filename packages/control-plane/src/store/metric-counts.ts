@@ -1,9 +1,11 @@
 /** Counts for each scrape of /metrics. Each query reads open tasks, running deployments or nodes by an index, never the history. */
-import type { NodeRole } from '@berth/wire/vocabulary';
+import { DEPLOYMENT_STATES, isSettled, type NodeRole } from '@berth/wire/vocabulary';
 import { sql } from 'kysely';
 import type { MetricsStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
+
+const UNSETTLED = DEPLOYMENT_STATES.filter((state) => !isSettled(state));
 
 export function createMetricsStore(db: Database, memory: NodeMemory): MetricsStore {
   return {
@@ -24,6 +26,14 @@ export function createMetricsStore(db: Database, memory: NodeMemory): MetricsSto
         .select((eb) => ['health_status as health', eb.fn.countAll<number>().as('count')])
         .where('status', '=', 'running')
         .groupBy('health_status')
+        .execute(),
+
+    oldestUnsettled: () =>
+      db.kysely
+        .selectFrom('deployments')
+        .select((eb) => ['status', eb.fn.min<number>('created_at').as('created_at')])
+        .where('status', 'in', UNSETTLED)
+        .groupBy('status')
         .execute(),
 
     async nodes(onlineSince, maxStorageRows) {

@@ -20,15 +20,19 @@ import { loginRoutes } from './login.ts';
 import { sendPage } from './reply.ts';
 import { createReports } from './report.ts';
 import { MAX_PARAMETERS, parseForm } from './form.ts';
-import { REFUSALS, Refusal } from './refusal.ts';
+import { REFUSALS, Refusal, type RefusalCode } from './refusal.ts';
 import { createSso } from './sso.ts';
 
 /** All forms and device requests are smaller. */
 const BODY_LIMIT = 16_384;
 
-type Parts = { overrides?: ProviderOverrides | undefined; loginSeen?: (login: LoginSeen) => void };
+type Parts = { overrides?: ProviderOverrides | undefined; loginSeen?: (login: LoginSeen) => void; refused?: (code: RefusalCode) => void };
 
-export async function installLogin(server: FastifyInstance, deps: GatewayDeps, { overrides = {}, loginSeen }: Parts = {}): Promise<void> {
+export async function installLogin(
+  server: FastifyInstance,
+  deps: GatewayDeps,
+  { overrides = {}, loginSeen, refused = () => undefined }: Parts = {},
+): Promise<void> {
   const reports = createReports(deps.controlPlane, deps.log, loginSeen);
   const context: Context = {
     ...deps,
@@ -48,7 +52,11 @@ export async function installLogin(server: FastifyInstance, deps: GatewayDeps, {
     scope.addHook('onRoute', (route) => {
       route.bodyLimit = BODY_LIMIT;
     });
-    scope.setErrorHandler<Error & { statusCode?: number }>(sendRefusal);
+    scope.setErrorHandler<Error & { statusCode?: number }>((error, request, reply) => {
+      const refusal = translate(error);
+      refused(refusal.code);
+      return sendRefusal(refusal, error, request, reply);
+    });
     loginRoutes(scope, context);
     callbackRoutes(scope, context);
     logoutRoutes(scope, context);
@@ -82,8 +90,7 @@ function acceptBodies(scope: FastifyInstance): void {
 }
 
 /** Answers every error of a page with an error page. Unexpected errors are logged, and the page shows no details of them. */
-function sendRefusal(error: Error & { statusCode?: number }, request: FastifyRequest, reply: FastifyReply): FastifyReply {
-  const refusal = translate(error);
+function sendRefusal(refusal: Refusal, error: Error, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const { status } = REFUSALS[refusal.code];
   if (refusal.code === 'internal') request.log.error({ err: error }, 'request failed');
   else request.log[status === 503 ? 'warn' : 'info']({ code: refusal.code, detail: refusal.detail, path: pathOf(request) }, 'refused');

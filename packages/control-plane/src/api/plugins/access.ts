@@ -9,7 +9,14 @@ import type { Agents } from '../agents.ts';
 import type { Callers } from '../auth/callers.ts';
 import type { Server } from '../define.ts';
 
-export function installAccess(server: Server, callers: Callers, agents: Agents, presence: Presence): void {
+type Seen = {
+  presence: Presence;
+  /** Records an address from which a valid secret came (kit/connections.ts). */
+  vouch: (address: string) => void;
+};
+
+export function installAccess(server: Server, callers: Callers, agents: Agents, { presence, vouch }: Seen): void {
+  const vouchFor = ({ raw }: FastifyRequest): void => vouch(raw.socket.remoteAddress ?? '');
   server.decorateRequest('caller', null);
   server.decorateRequest('agent', null);
   server.decorateRequest('audited', null);
@@ -21,15 +28,20 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
     if (who === 'public') return done();
     if (who === 'agent') {
       const asked = agents.identify(request, name === 'agentRegister');
-      if (asked !== undefined) return asked;
-    } else if (who === 'gateway') callers.gateway(request.headers['x-gateway-secret']);
-    else return person(request, who);
+      if (asked !== undefined) return asked.then(() => vouchFor(request));
+      // Without AGENT_SECRET everybody is accepted, so it says nothing about the address.
+      if (request.agent?.kind !== 'open') vouchFor(request);
+    } else if (who === 'gateway') {
+      callers.gateway(request.headers['x-gateway-secret']);
+      vouchFor(request);
+    } else return person(request, who);
     done();
   });
 
   async function person(request: FastifyRequest, who: Role): Promise<void> {
     const user = await callers.user(request.headers.authorization);
     presence.seen();
+    vouchFor(request);
     request.caller = user;
     if (!atLeast(user.role, who))
       throw new DomainError('forbidden', `this request requires the role ${who} or a higher one; your role is ${user.role}`);

@@ -31,18 +31,21 @@ export const createConnection = (kysely: Db, capabilities: Capabilities, withRet
   snapshot: (run) => withRetries(() => kysely.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(run)),
 });
 
-/** `name`: the database, for messages. `longestPauseMs`: between two attempts. */
+/** `name`: the database, for messages. `longestPauseMs`: between two attempts. `onWait`: called after each wait, with its length in ms. */
 export const createRetries =
-  (name: string, capabilities: Capabilities, longestPauseMs = 200): WithRetries =>
+  (name: string, capabilities: Capabilities, longestPauseMs = 200, onWait: (ms: number) => void = () => {}): WithRetries =>
   async (run) => {
     // The first pause is about as long as the recording thread holds the lock.
-    for (let startedAt = Date.now(), pause = 1; ; pause = Math.min(pause * 2, longestPauseMs)) {
+    for (let startedAt = Date.now(), pause = 1, attempt = 1; ; pause = Math.min(pause * 2, longestPauseMs), attempt++) {
       try {
-        return await run();
+        const result = await run();
+        if (attempt > 1) onWait(Date.now() - startedAt);
+        return result;
       } catch (error) {
         const why = capabilities.transient(error);
         if (why === null) throw error;
         const waited = Date.now() - startedAt;
+        if (waited > RETRY_FOR_MS) onWait(waited);
         if (waited > RETRY_FOR_MS) throw retriesExhausted(name, why, waited, error);
         await sleep(pause / 2 + (Math.random() * pause) / 2);
       }

@@ -52,8 +52,10 @@ export type OpenOptions = {
 export async function openDatabase(url: string, log: StoreLog, now: () => number, { image, before }: OpenOptions = {}): Promise<Database> {
   const engine = engineOf(url, log, now, image);
   const { capabilities, name } = engine;
-  const withRetries = createRetries(name, capabilities);
   const listeners: OnQuery[] = [];
+  const withRetries = createRetries(name, capabilities, undefined, (ms) => {
+    for (const listener of listeners) listener('wait', ms / 1000);
+  });
   const kysely = new Kysely<Tables>({
     dialect: engine.dialect,
     log({ query, queryDurationMillis }) {

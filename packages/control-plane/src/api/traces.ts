@@ -1,0 +1,91 @@
+/**
+ * Spans of the control plane: one for each request, and those of each deployment that settled. All of them are recorded at the end of
+ * what they describe, so nothing is carried along with a request or a deployment (kit/tracing.ts).
+ */
+import type { IncomingMessage } from 'node:http';
+import { newSpanId, newTraceId, readTraceparent, traceOf, type Tracing } from '@berth/kit/tracing';
+import type { RouteName } from '@berth/wire/routes';
+import type { Telemetry } from '../domain/telemetry.ts';
+import type { Server } from './define.ts';
+import type { Holds } from './holds.ts';
+
+const CREATES: RouteName = 'createDeployment';
+/** Pages of operators and of monitoring, which are asked every few seconds. */
+const QUIET = new Set(['healthz', 'readyz', 'metrics']);
+
+export type RequestTraces = {
+  /** Trace of a request, for its log lines. */
+  traceIdOf(request: IncomingMessage): string;
+};
+
+export function traceRequests(server: Server, tracing: Tracing, holds: Pick<Holds, 'wasHeld'>): RequestTraces {
+  const contexts = new WeakMap<IncomingMessage, { traceId: string; spanId: string; parentId: string | null }>();
+  function contextOf(request: IncomingMessage) {
+    const known = contexts.get(request);
+    if (known !== undefined) return known;
+    // Only agents and gateways continue a trace. Anybody could put a request into a trace of somebody else.
+    const isOurs = request.headers['x-agent-secret'] !== undefined || request.headers['x-gateway-secret'] !== undefined;
+    const parent = isOurs ? readTraceparent(request.headers['traceparent']) : null;
+    const context = { traceId: parent?.traceId ?? newTraceId(), spanId: newSpanId(), parentId: parent?.spanId ?? null };
+    contexts.set(request, context);
+    return context;
+  }
+
+  // The request of a deployment belongs to the deployment's trace, whose id is known only now.
+  server.addHook('onSend', (request, reply, payload, done) => {
+    const route = request.routeOptions.config.routeName;
+    if (route === CREATES && reply.statusCode === 201 && typeof payload === 'string') {
+      const id: unknown = (JSON.parse(payload) as { id?: unknown }).id;
+      const trace = typeof id === 'string' ? traceOf(id) : null;
+      if (trace !== null) contexts.set(request.raw, { traceId: trace.traceId, spanId: newSpanId(), parentId: trace.rootId });
+    }
+    done();
+  });
+  server.addHook('onResponse', (request, reply, done) => {
+    done();
+    const route = request.routeOptions.config.routeName ?? 'none';
+    if (QUIET.has(route) || holds.wasHeld(reply.raw)) return;
+    const { traceId, spanId, parentId } = reply.statusCode === 401 ? { ...contextOf(request.raw), parentId: null } : contextOf(request.raw);
+    const endMs = Date.now();
+    tracing.record({
+      name: `${request.method} ${request.routeOptions.url ?? 'no route'}`,
+      kind: 'server',
+      traceId,
+      spanId,
+      parentId,
+      startMs: endMs - reply.elapsedTime,
+      endMs,
+      attributes: {
+        'http.request.method': request.method,
+        'http.route': request.routeOptions.url ?? '',
+        'http.response.status_code': reply.statusCode,
+        'berth.request_id': request.id,
+      },
+      error: reply.statusCode >= 500 ? String(reply.statusCode) : null,
+    });
+  });
+  return { traceIdOf: (request) => contextOf(request).traceId };
+}
+
+/** Records the root and the phases of each deployment when it settles, from what the database knows about it. */
+export function traceDeployments(telemetry: Telemetry, tracing: Tracing): void {
+  telemetry.on((measured) => {
+    if (measured.what !== 'settled') return;
+    const trace = traceOf(measured.id);
+    if (trace === null) return;
+    const { traceId, rootId } = trace;
+    const attributes = { 'berth.deployment': measured.id, 'berth.project': measured.projectId };
+    for (const { name, started_at, ended_at } of measured.phases)
+      tracing.record({ name: `phase ${name}`, traceId, parentId: rootId, startMs: started_at, endMs: ended_at ?? measured.at, attributes });
+    tracing.record({
+      name: 'deployment',
+      traceId,
+      spanId: rootId,
+      parentId: null,
+      startMs: measured.createdAt,
+      endMs: measured.at,
+      attributes: { ...attributes, 'berth.outcome': measured.outcome, 'berth.trigger': measured.trigger ?? '' },
+      error: measured.outcome === 'failed' ? (measured.code ?? 'failed') : null,
+    });
+  });
+}
