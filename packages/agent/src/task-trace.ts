@@ -1,5 +1,6 @@
 /** Spans of one task: the task itself, and its steps. They belong to the trace of its deployment (kit/tracing.ts). */
-import { newSpanId, newTraceId, traceOf, traceparent, type Tracing } from '@berth/kit/tracing';
+import { newSpanId, newTraceId, traceOf, traceparent } from '@berth/kit/trace-ids';
+import type { Tracing } from '@berth/kit/tracing';
 import type { Task } from '@berth/wire/task';
 
 export type TaskTrace = {

@@ -1,5 +1,6 @@
 /** A span for each request that Fastify serves. /verify has none: Traefik's own span shows its duration, and it is the hot path. */
-import { newTraceId, readTraceparent, type Tracing } from '@berth/kit/tracing';
+import { newTraceId, readTraceparent } from '@berth/kit/trace-ids';
+import type { Tracing } from '@berth/kit/tracing';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
 const QUIET = new Set(['/healthz', '/readyz', '/metrics']);

@@ -1,7 +1,7 @@
 /** Logs in JSON (pino), or readable logs for a terminal. */
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
-import { traceOf } from './tracing.ts';
+import { traceOf } from './trace-ids.ts';
 
 export type { Logger };
 export type LogOptions = {

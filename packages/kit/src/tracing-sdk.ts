@@ -7,7 +7,8 @@ import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import { BatchSpanProcessor, type SpanExporter, TraceIdRatioBasedSampler, TracerProvider } from '@opentelemetry/sdk-trace';
 import type { Logger } from './log.ts';
-import { newSpanId, newTraceId, type TraceSettings, type Tracing } from './tracing.ts';
+import { newSpanId } from './trace-ids.ts';
+import type { TraceSettings, Tracing } from './tracing.ts';
 
 const QUEUE = 2_048;
 const SEND_EVERY_MS = 1_000;
@@ -62,7 +63,7 @@ export function startSdk(
   });
   const tracer = provider.getTracer('berth', service.version);
   return {
-    record({ name, kind = 'internal', traceId = newTraceId(), spanId = newSpanId(), parentId, startMs, endMs, attributes = {}, error }) {
+    record({ name, kind = 'internal', traceId, spanId = newSpanId(), parentId, startMs, endMs, attributes = {}, error }) {
       next = { traceId, spanId };
       const context =
         parentId === null

@@ -5,7 +5,6 @@
  * The trace of a deployment has the deployment's id as its trace id. So every process joins the same trace without a message to it:
  * contract-only agents need not pass anything on, and a trace survives restarts of the control plane and of agents.
  */
-import { randomBytes } from 'node:crypto';
 import type { Logger } from './log.ts';
 
 export type SpanRecord = {
@@ -46,23 +45,4 @@ export async function openTracing(
   if (endpoint === undefined) return null;
   const { startSdk } = await import('./tracing-sdk.ts');
   return startSdk(endpoint, settings, service, log);
-}
-
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-
-/** Returns the trace of a deployment; null for an id that is no UUID, such as an id of a test. */
-export const traceOf = (deploymentId: string): { traceId: string; rootId: string } | null => {
-  if (!UUID.test(deploymentId)) return null;
-  const traceId = deploymentId.replaceAll('-', '');
-  return { traceId, rootId: traceId.slice(16) };
-};
-
-export const newTraceId = (): string => randomBytes(16).toString('hex');
-export const newSpanId = (): string => randomBytes(8).toString('hex');
-
-/** Header of W3C Trace Context. */
-export const traceparent = (traceId: string, spanId: string): string => `00-${traceId}-${spanId}-01`;
-export function readTraceparent(header: string | string[] | undefined): { traceId: string; spanId: string } | null {
-  const [, traceId = '', spanId = ''] = /^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/.exec(String(header)) ?? [];
-  return traceId === '' || /^0+$/.test(traceId) || /^0+$/.test(spanId) ? null : { traceId, spanId };
 }

@@ -4,7 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { newSpanId, newTraceId, openTracing, readTraceparent, traceOf, traceparent } from '../src/tracing.ts';
+import { newSpanId, newTraceId, readTraceparent, traceOf, traceparent } from '../src/trace-ids.ts';
+import { openTracing } from '../src/tracing.ts';
 
 const SERVICE = { name: 'test', version: '1' };
 const ID = '0b7c2f1e-9d3a-4c55-8f01-6a2b3c4d5e6f';

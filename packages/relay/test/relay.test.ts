@@ -120,5 +120,5 @@ test('/metrics has the age of the configuration and whether control plane and pr
   const docs = await readFile(join(import.meta.dirname, '../../../docs/metrics.md'), 'utf8');
   const table = /^\| metric of the relay .*\n(?:\|.*\n?)+/m.exec(docs)?.[0] ?? '';
   const named = [...table.matchAll(/berth_\w+/g)].map((m) => m[0]);
-  expect(named.toSorted()).toEqual([...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1]).toSorted());
+  expect(named.toSorted()).toEqual([...text.matchAll(/^# TYPE (berth_\S+) /gm)].map((m) => m[1] ?? '').toSorted());
 });

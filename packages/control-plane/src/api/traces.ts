@@ -3,7 +3,8 @@
  * what they describe, so nothing is carried along with a request or a deployment (kit/tracing.ts).
  */
 import type { IncomingMessage } from 'node:http';
-import { newSpanId, newTraceId, readTraceparent, traceOf, type Tracing } from '@berth/kit/tracing';
+import { newSpanId, newTraceId, readTraceparent, traceOf } from '@berth/kit/trace-ids';
+import type { Tracing } from '@berth/kit/tracing';
 import type { RouteName } from '@berth/wire/routes';
 import type { Telemetry } from '../domain/telemetry.ts';
 import type { Server } from './define.ts';
