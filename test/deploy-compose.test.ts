@@ -134,7 +134,12 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
         outgoing.end(JSON.stringify(Object.entries(LABELS).map(([Id, Labels]) => ({ Id, Labels, Command: 'x' }))));
       else if (one !== undefined)
         outgoing.end(
-          JSON.stringify({ Id: one, Name: '/x', Config: { Labels: LABELS[one], Env: ['PASSWORD=hunter2'] }, State: { Running: true } }),
+          JSON.stringify({
+            Id: one,
+            Name: '/x',
+            Config: { Labels: LABELS[one], Env: ['PASSWORD=hunter2'] },
+            State: { Running: true, Health: { Status: 'unhealthy' } },
+          }),
         );
       else outgoing.writeHead(200, { 'api-version': '1.41' }).end('OK');
     });
@@ -158,11 +163,11 @@ describe('labels.mjs, what Traefik sees of the engine', () => {
     expect(seen.at(-1)).toBe('GET /v1.41/containers/json?filters={"label":["berth.service"]}');
   });
 
-  test('shows no environment, and no other container by its id', async () => {
+  test('shows no environment, no health (a late check would end the routes), and no other container by its id', async () => {
     const own = await ask('GET', `/v1.41/containers/${id('a')}/json`);
     expect(own.status).toBe(200);
     expect(own.body).toContain('berth.service');
-    expect(own.body).not.toContain('hunter2');
+    expect(own.body).not.toMatch(/hunter2|unhealthy/);
     for (const other of ['b', 'c']) expect(await ask('GET', `/v1.41/containers/${id(other)}/json`)).toMatchObject({ status: 404 });
   });
 
