@@ -30,6 +30,7 @@ import { missingPacked, packedIsCurrent, providePacked } from './lib/packed.mjs'
 import { nodeProgram, toolsDir } from './lib/places.mjs';
 import { findProgram } from './lib/run.mjs';
 import { printLine, step } from './lib/progress.mjs';
+import { installedS3Server, provideS3Server } from './lib/s3-server.mjs';
 import { explainMissing, installSystemParts, isHarmless, mayInstall, missingSystemParts } from './lib/system.mjs';
 
 /**
@@ -54,8 +55,8 @@ import { explainMissing, installSystemParts, isHarmless, mayInstall, missingSyst
 
 /**
  * Installs what is missing and returns what this machine can do.
- * @param {{quiet?: boolean, system?: boolean, tests?: boolean}} [options] quiet: do not print what is missing; system: false installs no
- *   system packages; tests: install what only tests use, too
+ * @param {{quiet?: boolean, system?: boolean, tests?: boolean, s3?: boolean}} [options] quiet: do not print what is missing; system: false
+ *   installs no system packages; tests: install what only tests use, too; s3: build the S3 server of the tests, too
  * @returns {Promise<Capabilities>}
  */
 export async function setup(options = {}) {
@@ -93,6 +94,7 @@ function plan(seen, options) {
   if (!seen.deps) steps.push('deps');
   if (!seen.deps || !bundleIsCurrent()) steps.push('bundle');
   if (options.tests === true && !seen.packed) steps.push('packed');
+  if (options.s3 === true && !installedS3Server()) steps.push('s3');
   if (options.system !== false) {
     if (seen.system.some(isHarmless) && mayInstall()) steps.push('system');
     if (seen.buildx === undefined && canUnpackDebs()) steps.push('buildx');
@@ -124,6 +126,7 @@ async function provide(options) {
     promtool: providePromtool,
     pebble: providePebble,
     packed: providePacked,
+    s3: provideS3Server,
   };
   for (const name of plan(seen, options)) {
     const missing = await work[name]();
@@ -174,7 +177,7 @@ async function describe(seen, failed, options) {
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
-  const capabilities = await setup({ tests: true });
+  const capabilities = await setup({ tests: true, s3: process.argv.includes('--s3') });
   if (process.argv.includes('--json')) process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`);
   process.exitCode = capabilities.node === undefined || !capabilities.deps ? 1 : 0;
 }

@@ -1,6 +1,6 @@
 /**
  * A real object storage that speaks S3: versitygw on a folder. Each bucket is a folder in it. Debian has no package:
- * `GOBIN=$PWD/.tools go install github.com/versity/versitygw/cmd/versitygw@v1.8.0` builds it (about two minutes).
+ * `npm run setup -- --s3` builds it with Go (s3-server).
  */
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
