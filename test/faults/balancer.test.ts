@@ -94,7 +94,7 @@ describe.skipIf(reason !== undefined)(`two control planes behind a balancer${rea
           const text = await answer.text();
           if (answer.ok) return text === '' ? null : JSON.parse(text);
           problem = `${answer.status} ${text.slice(0, 200)}`;
-          // The first try took effect and its control plane died before the answer (docs/api.md "Idempotency-Key").
+          // The first try took effect and its control plane died before the answer (docs/api.md).
           if (left < TRIES && answer.status === 409 && text.includes('email_taken')) return null;
           if (![409, 502, 503, 504].includes(answer.status)) left = 0;
         } catch (error) {
