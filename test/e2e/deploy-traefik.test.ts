@@ -24,6 +24,8 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
   let impatient: RunningProcess;
   let shortPort: number;
   let ports: { web: number; websecure: number };
+  /** Ports that only this machine reaches: metrics. */
+  let inside: number[];
   const servers: Server[] = [];
   const toGateway: Seen[] = [];
   const toControlPlane: Seen[] = [];
@@ -81,7 +83,11 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     await mkdir(files);
     await copyFiles(files);
     // Replaces only values of this machine: addresses, folders, and the certificate authority, which tests must not contact.
-    const text = await readFile(join(repositoryRoot, 'deploy', 'traefik', 'traefik.yml'), 'utf8');
+    const shipped = await readFile(join(repositoryRoot, 'deploy', 'traefik', 'traefik.yml'), 'utf8');
+    const METRICS = '127.0.0.1:8084';
+    const [metrics, metrics2] = (await freePorts(2)) as [number, number];
+    inside = shipped.includes(METRICS) ? [metrics] : [];
+    const text = shipped.replace(METRICS, `127.0.0.1:${metrics}`);
     const replaced = [
       ['":80"', `"127.0.0.1:${web}"`],
       ['":443"', `"127.0.0.1:${websecure}"`],
@@ -106,6 +112,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
       .replaceAll(READ_TIMEOUT, 'readTimeout: 1s')
       .replace(`:${web}"`, `:${web2}"`)
       .replace(`:${websecure}"`, `:${websecure2}"`)
+      .replace(`127.0.0.1:${metrics}`, `127.0.0.1:${metrics2}`)
       .replace(join(dir, 'acme.json'), join(dir, 'acme2.json'));
     expect(short.match(/readTimeout: 1s/g)).toHaveLength(2);
     await writeFile(join(dir, 'short.yml'), short);
@@ -126,7 +133,7 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
   });
 
   it('only the two entry points are open: no 8081, no 8080', async () => {
-    expect(await listeningPorts(running.pid)).toEqual([ports.web, ports.websecure].toSorted((a, b) => a - b));
+    expect(await listeningPorts(running.pid)).toEqual([ports.web, ports.websecure, ...inside].toSorted((a, b) => a - b));
   });
 
   it('the dashboard shows the gateway’s refusal, or its data to users whom the gateway accepts', async () => {
@@ -233,7 +240,8 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
       name: string;
       transport: { respondingTimeouts: { readTimeout: string } };
     }[];
-    expect(points.map(({ name, transport }) => [name, transport.respondingTimeouts.readTimeout])).toEqual([
+    const open = points.filter(({ name }) => name !== 'metrics');
+    expect(open.map(({ name, transport }) => [name, transport.respondingTimeouts.readTimeout])).toEqual([
       ['web', '2h0m0s'],
       ['websecure', '2h0m0s'],
     ]);

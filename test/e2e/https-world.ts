@@ -132,7 +132,11 @@ export async function startHttpsWorld(options: { validitySeconds: number; refuse
     const dynamicDir = join(dir, 'dynamic');
     await mkdir(state);
     await copyFiles(dynamicDir);
-    const shipped = await readFile(join(repositoryRoot, 'deploy', 'traefik', 'traefik.yml'), 'utf8');
+    // An entry point for metrics has a fixed port, and other tests may run at the same time.
+    const shipped = (await readFile(join(repositoryRoot, 'deploy', 'traefik', 'traefik.yml'), 'utf8')).replace(
+      '127.0.0.1:8084',
+      `127.0.0.1:${await freePort()}`,
+    );
     let traefik: RunningProcess | undefined;
     const stopTraefik = async (): Promise<void> => traefik?.stop(2_000);
     stops.push(stopTraefik);
