@@ -48,9 +48,11 @@ export function answersWithoutProgram(args, place) {
 export async function launch(args, place) {
   const [name, ...rest] = args;
   if (startsProcess(args, place)) return start(name, place.processEntry(name));
-  if (Object.hasOwn(ON_THE_MACHINE, name ?? '')) {
-    const { main } = await load(place.commandEntry(name));
-    process.exitCode = await main(rest);
+  const isHelp = name === 'help' && Object.hasOwn(ON_THE_MACHINE, rest[0] ?? '');
+  const command = isHelp ? rest[0] : name;
+  if (Object.hasOwn(ON_THE_MACHINE, command ?? '')) {
+    const { main } = await load(place.commandEntry(command));
+    process.exitCode = await main(isHelp ? ['--help'] : rest);
     return;
   }
   const { path, cache } = place.commandLine();

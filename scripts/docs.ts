@@ -9,6 +9,8 @@ import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
 import { EXAMPLES } from '../packages/cli/src/commands/examples.ts';
+import { ON_THE_MACHINE } from '../bin/launch.mjs';
+import { MACHINE_COMMANDS } from '../packages/cli/src/commands/machine.ts';
 import { COMMANDS } from '../packages/cli/src/commands/table.ts';
 import { openapiDocument } from '../packages/control-plane/src/api/openapi/document.ts';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
@@ -174,6 +176,41 @@ function exampleOfCommand(name: string): string[] {
   return line === undefined ? [] : [`Example, which ${meaning}:`, `\`\`\`sh\n${line}\n\`\`\``];
 }
 
+/** Prints the help of each command of bin/launch.mjs, as the program itself does. */
+async function machineCommands(): Promise<string> {
+  const sections: string[] = [];
+  for (const [name, { summary, example }] of Object.entries(MACHINE_COMMANDS)) {
+    const [line, meaning] = example;
+    sections.push(
+      [
+        `### ${code(`berth ${name}`)}`,
+        `${summary}.`,
+        `\`\`\`text\n${(await machineUsage(name)).trim()}\n\`\`\``,
+        `Example, which ${meaning}:`,
+        `\`\`\`sh\n${line}\n\`\`\``,
+      ].join('\n\n'),
+    );
+  }
+  return sections.join('\n\n');
+}
+
+/** Returns what `berth NAME --help` prints. */
+export async function machineUsage(name: string): Promise<string> {
+  const home = (ON_THE_MACHINE as Record<string, string>)[name];
+  const { main } = (await import(path.join(ROOT, 'packages', home ?? '', 'src', `${name}.ts`))) as {
+    main(args: string[]): Promise<number>;
+  };
+  const write = process.stdout.write.bind(process.stdout);
+  let text = '';
+  process.stdout.write = (part: string | Uint8Array) => ((text += String(part)), true);
+  try {
+    await main(['--help']);
+  } finally {
+    process.stdout.write = write;
+  }
+  return text;
+}
+
 /** In code spans, Markdown shows entities as they are. */
 const unescaped = (text: string): string => text.replaceAll('&lt;', '<');
 
@@ -201,7 +238,7 @@ export async function generatedParts(): Promise<Record<string, Record<string, st
     'docs/api.md': { routes: routes(), examples: examples() },
     'docs/errors.md': { errors: errors(), failures: failures() },
     'docs/fail-points.md': { points: failPointTable() },
-    'docs/cli.md': { commands: commands() },
+    'docs/cli.md': { commands: commands(), machine: await machineCommands() },
     'docs/settings.md': { settings: await settings() },
     'docs/states.md': { states: states(), transitions: transitions() },
   };

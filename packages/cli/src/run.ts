@@ -4,6 +4,7 @@ import { BERTH_VERSION } from '@berth/wire/version';
 import { createCli, type GlobalOptions } from './cli.ts';
 import { type Command, globalOptions, type Option, type Options } from './commands/command.ts';
 import { EXAMPLES } from './commands/examples.ts';
+import { MACHINE_COMMANDS } from './commands/machine.ts';
 import { COMMANDS, NOUNS } from './commands/table.ts';
 import { complete } from './completion/complete.ts';
 import type { Io } from './io.ts';
@@ -63,11 +64,18 @@ function createParser(argv: readonly string[], io: Io): Parser {
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({ writeOut: (text) => io.out(text), writeErr: (text) => void (silent || text.startsWith('error:') || io.err(text)) });
+  program.addHelpText('after', `\n${machineHelp()}`);
   program.addHelpText('after', '\nProcesses of Berth: berth control-plane|gateway|agent|proxy|relay (docs/settings.md)');
   const [noun] = argv;
   const wanted = COMMANDS.filter((command) => command.name.split(' ')[0] === noun);
   for (const command of wanted.length > 0 ? wanted : COMMANDS) addCommand(program, command, io);
   return program;
+}
+
+/** Commands of `bin/launch.mjs`, which never reach this parser. */
+function machineHelp(): string {
+  const rows = Object.entries(MACHINE_COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)}${summary}`);
+  return ['On a machine of Berth (berth help COMMAND):', ...rows].join('\n');
 }
 
 function addCommand(program: Parser, command: Command, io: Io): void {

@@ -1,4 +1,5 @@
 /** Finds the words that may follow in a command line. Pure: computed from the command table; names.ts has the names of the server. */
+import { type MachineCommand, MACHINE_COMMANDS } from '../commands/machine.ts';
 import { type Argument, type Command, globalOptions, type Option } from '../commands/command.ts';
 
 export type Candidate = { word: string; doc: string };
@@ -18,6 +19,8 @@ const mayHaveValue = ({ flags }: Option): boolean => flags.includes('[');
 /** `words`: after `berth`, up to the cursor. The last one is the word at the cursor, also when it is empty. */
 export function possible(commands: readonly Command[], nouns: Readonly<Record<string, string>>, words: readonly string[]): Possible {
   const current = words.at(-1) ?? '';
+  const machine = words.length < 2 ? undefined : ownOf(MACHINE_COMMANDS, words[0] ?? '');
+  if (machine !== undefined) return ofMachine(machine, words.slice(1, -1), current);
   const path: string[] = [];
   const args: string[] = [];
   let project: string | undefined;
@@ -84,8 +87,20 @@ function next(commands: readonly Command[], nouns: Readonly<Record<string, strin
     if (rest.length === 0) found.set(word, summary);
     else if (!found.has(word)) found.set(word, nouns[`${before}${word}`] ?? '');
   }
-  if (path.length === 0) for (const process of PROCESSES) found.set(process, 'a process of Berth');
+  if (path.length === 0) {
+    for (const [name, { summary }] of Object.entries(MACHINE_COMMANDS)) found.set(name, summary);
+    for (const process of PROCESSES) found.set(process, 'a process of Berth');
+  }
   return [...found].map(([word, doc]) => ({ word, doc }));
+}
+
+const ownOf = <T>(table: Readonly<Record<string, T>>, name: string): T | undefined =>
+  Object.hasOwn(table, name) ? table[name] : undefined;
+
+function ofMachine({ verbs = {}, options }: MachineCommand, before: readonly string[], current: string): Possible {
+  const flags = [...options, '--help'].filter((option) => !before.includes(option)).map((word) => ({ word, doc: '' }));
+  const words = before.some((word) => !word.startsWith('-')) ? [] : Object.entries(verbs).map(([word, doc]) => ({ word, doc }));
+  return { candidates: matching(current, current.startsWith('-') ? flags : words), names: null };
 }
 
 const fixed = (command: Command | undefined, argument: Argument | undefined): Candidate[] =>

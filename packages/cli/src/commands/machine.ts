@@ -1,0 +1,67 @@
+/**
+ * Commands that run on a machine of Berth, not through the API. `bin/launch.mjs` starts them; each prints its own help. Help, completion
+ * and docs/cli.md are made from this table. test/machine-commands.test.ts compares it with the programs.
+ */
+
+export type MachineCommand = {
+  summary: string;
+  /** Second words, with what they do. */
+  verbs?: Readonly<Record<string, string>>;
+  /** All options that its help names. */
+  options: readonly string[];
+  example: readonly [line: string, meaning: string];
+};
+
+const ROLES = {
+  'control-plane': 'API, scheduler, database',
+  gateway: 'logins',
+  registry: 'images',
+  proxy: 'Traefik',
+  agent: 'builds or runs containers',
+};
+
+export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
+  doctor: {
+    summary: 'Check this machine: what is wrong, what it causes, what to do',
+    verbs: { ...ROLES, relay: 'keeps the last configuration of the proxy' },
+    options: ['--json'],
+    example: ['berth doctor', 'checks every role that this machine has settings for'],
+  },
+  install: {
+    summary: 'Write the settings and secrets of this machine, and start its units',
+    verbs: { ...ROLES, all: 'all roles' },
+    options: [
+      ...['--start', '--dry-run', '--yes', '--base-domain', '--admin', '--internal-address', '--package', '--control-plane', '--gateway'],
+      ...['--gateway-secret-file', '--registry', '--registry-user', '--registry-password-file', '--acme-email', '--acme-ca-server'],
+      ...['--acme-challenge', '--traefik', '--proxy-address', '--role', '--name', '--join-token-file'],
+    ],
+    example: ['berth install control-plane --dry-run', 'prints each change and makes none'],
+  },
+  backup: {
+    summary: 'Make a backup while Berth runs, list backups, or check one',
+    verbs: { list: 'List the backups of a place', verify: 'Restore a backup to a scratch place and check it' },
+    options: ['--to', '--recipient', '--with-keys', '--identity', '--json'],
+    example: ['berth backup --to /mnt/backups', 'writes one file that has the whole state of Berth'],
+  },
+  restore: {
+    summary: 'Restore a backup into an empty place',
+    options: ['--identity', '--as-new', '--json'],
+    example: ['berth restore /mnt/backups/berth-….tar.gz', 'restores this backup'],
+  },
+  export: {
+    summary: 'Write the database as JSON lines',
+    options: ['--logs'],
+    example: ['berth export > berth.jsonl', 'writes everything except sessions, device codes and logs'],
+  },
+  import: {
+    summary: 'Read an export into an empty database',
+    options: [],
+    example: ['berth import < berth.jsonl', 'reads the file into the database of DATABASE_URL'],
+  },
+  admin: {
+    summary: 'Recover an admin when nobody can sign in',
+    verbs: { recover: 'Make an account an enabled admin with a new password' },
+    options: ['--password-stdin', '--end-tokens'],
+    example: ['berth admin recover ada@example.com', 'makes Ada an admin and prints a new password'],
+  },
+};
