@@ -2,7 +2,10 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { generatedParts, routeLines, withParts } from '../scripts/docs.ts';
+import { ON_THE_MACHINE } from '../bin/launch.mjs';
+import { MACHINE_COMMANDS } from '../packages/cli/src/commands/machine.ts';
+import { COMMANDS } from '../packages/cli/src/commands/table.ts';
+import { generatedParts, machineUsage, routeLines, withParts } from '../scripts/docs.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const files = (...patterns: string[]): string[] =>
@@ -86,4 +89,28 @@ describe('generated parts of documents equal the code (`npm run docs` writes the
 
 test('the routes equal the snapshot (after an intended change: `npx vitest run test/structure.test.ts -u`)', async () => {
   await expect(`${routeLines().join('\n')}\n`).toMatchFileSnapshot('routes.snapshot.txt');
+});
+
+/** bin/launch.mjs, the table of help and completion, and the help of each program name the same commands and options. */
+describe('commands of a machine', () => {
+  const TABLE = 'packages/cli/src/commands/machine.ts';
+  const optionsIn = (help: string): string[] =>
+    [...new Set([...help.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)].map(([option]) => option))].sort();
+
+  test(`each command of bin/launch.mjs is a row of ${TABLE}, and each row a command`, () => {
+    expect(Object.keys(MACHINE_COMMANDS).sort()).toEqual(Object.keys(ON_THE_MACHINE).sort());
+    expect(COMMANDS.filter(({ name }) => Object.hasOwn(ON_THE_MACHINE, name.split(' ')[0] ?? ''))).toEqual([]);
+  });
+
+  test.each(Object.entries(MACHINE_COMMANDS))(
+    `berth %s: its row in ${TABLE} has the options and verbs of its --help`,
+    async (name, row) => {
+      const help = await machineUsage(name);
+      expect(help).toMatch(new RegExp(`^Usage: berth ${name}\\b`));
+      expect(row.options.toSorted()).toEqual(optionsIn(help).filter((option) => option !== '--help'));
+      for (const verb of Object.keys(row.verbs ?? {})) expect(help).toMatch(new RegExp(`\\b${verb}\\b`));
+      expect(row.summary).toMatch(/^[A-Z].*[^.]$/);
+      expect(row.example[0]).toMatch(new RegExp(`^berth ${name}\\b`));
+    },
+  );
 });

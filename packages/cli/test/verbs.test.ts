@@ -156,6 +156,7 @@ describe('--json', () => {
     ])
       await run(line);
     await run(`deployment watch ${first}`);
+    await run('deployment watch --project shop');
     const back = String((await run('rollback shop --detach'))['deployment_id']);
     await run(`cancel ${back}`);
     await run(`deploy shop --detach`);

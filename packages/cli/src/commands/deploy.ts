@@ -9,10 +9,9 @@ import { follow, printLive } from '../deploy/follow.ts';
 import { projectToDeploy } from '../project/new-project.ts';
 import { differences, readRepository } from '../project/git.ts';
 import { allPages } from '../project/pages.ts';
-import { selectProject } from '../project/select.ts';
 import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
-import { argument, type Command, type Option, textOf } from './command.ts';
+import { type Command, type Option, textOf } from './command.ts';
 import { printDeployment } from './show.ts';
 
 const DETACH: Option = { flags: '-d, --detach', doc: 'do not wait; print the id of the deployment' };
@@ -108,20 +107,24 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
   {
     name: 'deployment show',
     summary: 'Show a deployment: its story, the reason for its node, its times',
-    args: [{ name: 'deployment', doc: 'id of the deployment', required: true }],
-    routes: ['getDeployment'],
-    async run(cli, args) {
-      const deployment = await cli.client().call('getDeployment', { params: { id: argument(args, 0) } });
+    args: [{ name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' }],
+    aboutProject: true,
+    routes: ['getDeployment', 'projectDeployments'],
+    async run(cli, [named]) {
+      const { id } = await openDeployment(cli, named);
+      const deployment = await cli.client().call('getDeployment', { params: { id } });
       cli.print(deployment, () => printDeployment(cli, deployment));
     },
   },
   {
     name: 'deployment watch',
     summary: 'Follow a deployment until it is live or failed',
-    args: [{ name: 'deployment', doc: 'id of the deployment', required: true }],
-    routes: ['getDeployment'],
-    async run(cli, args) {
-      const deployment = await cli.client().call('getDeployment', { params: { id: argument(args, 0) } });
+    args: [{ name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' }],
+    aboutProject: true,
+    routes: ['getDeployment', 'projectDeployments'],
+    async run(cli, [named]) {
+      const { id } = await openDeployment(cli, named);
+      const deployment = await cli.client().call('getDeployment', { params: { id } });
       const project = await cli.client().call('getProject', { params: { id: deployment.project_id } });
       await finish(cli, project, deployment, false);
     },
@@ -224,7 +227,7 @@ export async function openDeployment(cli: Cli, named: string | undefined): Promi
     const found = await findDeployment(cli, named);
     if (found !== null) return found;
   }
-  const { project } = await selectProject(cli.io, cli.session(), named);
+  const project = await cli.project(named);
   const [newest] = (await cli.client().call('projectDeployments', { params: { id: project.id }, query: { limit: 1 } })).items;
   if (newest === undefined) throw refused('not_found', `${project.name} has no deployments`, `berth deploy ${project.name}`);
   return newest;

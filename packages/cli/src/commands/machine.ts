@@ -1,6 +1,6 @@
 /**
  * Commands that run on a machine of Berth, not through the API. `bin/launch.mjs` starts them; each prints its own help. Help, completion
- * and docs/cli.md are made from this table. test/machine-commands.test.ts compares it with the programs.
+ * and docs/cli.md are made from this table. test/structure.test.ts compares it with the programs.
  */
 
 export type MachineCommand = {
@@ -31,7 +31,18 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
     summary: 'Write the settings and secrets of this machine, and start its units',
     verbs: { ...ROLES, all: 'all roles' },
     options: [
-      ...['--start', '--dry-run', '--yes', '--base-domain', '--admin', '--internal-address', '--package', '--control-plane', '--gateway'],
+      ...[
+        '--compose',
+        '--start',
+        '--dry-run',
+        '--yes',
+        '--base-domain',
+        '--admin',
+        '--internal-address',
+        '--package',
+        '--control-plane',
+        '--gateway',
+      ],
       ...['--gateway-secret-file', '--registry', '--registry-user', '--registry-password-file', '--acme-email', '--acme-ca-server'],
       ...['--acme-challenge', '--traefik', '--proxy-address', '--role', '--name', '--join-token-file'],
     ],
