@@ -48,6 +48,11 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
     ],
     example: ['berth install control-plane --dry-run', 'prints each change and makes none'],
   },
+  upgrade: {
+    summary: 'Say what an upgrade would do and what must be done first',
+    options: ['--check', '--json'],
+    example: ['berth upgrade --check ./berth_0.2.0_amd64.deb', 'compares this package with the running system'],
+  },
   backup: {
     summary: 'Make a backup while Berth runs, list backups, or check one',
     verbs: { list: 'List the backups of a place', verify: 'Restore a backup to a scratch place and check it' },
@@ -68,6 +73,11 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
     summary: 'Read an export into an empty database',
     options: [],
     example: ['berth import < berth.jsonl', 'reads the file into the database of DATABASE_URL'],
+  },
+  schema: {
+    summary: 'Print the schema of the database and of this version',
+    options: [],
+    example: ['berth schema', 'shows whether the database is newer or older than the programs'],
   },
   admin: {
     summary: 'Recover an admin when nobody can sign in',
