@@ -19,9 +19,11 @@ export const ON_THE_MACHINE = {
   export: 'control-plane',
   import: 'control-plane',
   schema: 'control-plane',
+  rotation: 'control-plane',
   install: 'operator',
   doctor: 'operator',
   upgrade: 'operator',
+  rotate: 'operator',
 };
 
 /**
@@ -62,6 +64,8 @@ export async function launch(args, place) {
 }
 
 async function start(name, entry) {
+  // Until the program has its own handler, SIGHUP (reload) would end it. The proxy for development has none.
+  if (name !== 'proxy') process.on('SIGHUP', () => {});
   const { main } = await load(entry);
   try {
     await main();

@@ -9,7 +9,8 @@ import type { Tracing } from '@berth/kit/tracing';
 import type { Loop } from '@berth/kit/loop';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import type { Task } from '@berth/wire/task';
-import type { AgentOptions } from './config.ts';
+import type { Replace } from '@berth/kit/reload';
+import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
 import { createHandlers, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './health.ts';
@@ -32,6 +33,8 @@ export type Agent = {
   /** Port of /healthz, /readyz and /metrics; null if LISTEN is not set. */
   healthPort(): number | null;
   nodeId(): string | null;
+  /** Settings that change while the agent runs. */
+  replace: Replace<typeof AGENT_SETTINGS>;
   /** Takes no new tasks, ends the running ones, and resolves. */
   stop(): Promise<void>;
 };
@@ -91,6 +94,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     tasks,
     ports: parts.ports,
     metrics,
+    onAnswer: ({ config_etag }) => background.run('configuration', registry.announced(config_etag)),
     onFirst() {
       fetchSettings();
       background.run(
@@ -132,6 +136,16 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     readiness,
     healthPort: () => health?.port ?? null,
     nodeId: () => registration.nodeId(),
+    replace: {
+      AGENT_SECRET(shared) {
+        parts.credentials.use({ shared });
+        wakeRegistration();
+      },
+      JOIN_TOKEN(joinToken) {
+        parts.credentials.use({ joinToken });
+        wakeRegistration();
+      },
+    },
     async stop() {
       // End the tasks first, while leases are still renewed and reports still arrive.
       await tasks.drain(DRAIN_MS);

@@ -12,12 +12,15 @@ import {
   oneOf,
   type Parser,
   readSettings,
+  secrets,
   SettingsError,
   text,
   TRACE_SETTINGS,
   type Values,
 } from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
+import type { Logger } from '@berth/kit/log';
+import { createReloading, type Reloading } from '@berth/kit/reload';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
 import { type Range, rangeOf } from './networks.ts';
 
@@ -30,9 +33,6 @@ const ip: Parser<string> = (t) => {
   if (!/^[0-9A-Fa-f:.]+$/.test(t)) throw new Error(`must be an IP address, not "${t}"`);
   return t;
 };
-/** The agent sends only the first of several secrets, which is the current one. */
-const firstOf: Parser<string> = (t) => t.split(',')[0]?.trim() ?? '';
-
 const bandwidth: Parser<string> = (t) => {
   if (!/^\d+(\.\d+)?[kmg]?$/i.test(t)) throw new Error(`must be a number, optionally with k, m or g, not "${t}"`);
   return t;
@@ -70,9 +70,9 @@ export const AGENT_SETTINGS = {
     parse: httpUrl,
   },
   AGENT_SECRET: {
-    doc: 'Secret shared with the control plane, sent until the node has its own; the first of several, separated by commas, is sent',
+    doc: 'Secret shared with the control plane, sent until the node has its own; of several, separated by commas, the first is sent, and the next one if it is refused',
     shown: 'none is sent',
-    parse: firstOf,
+    parse: secrets,
   },
   JOIN_TOKEN: {
     doc: 'Token with which this machine joins once; tried before AGENT_SECRET and not needed after the first registration',
@@ -113,7 +113,7 @@ export const AGENT_SETTINGS = {
     parse: plainPath,
   },
   SECRETS_DIR: {
-    doc: 'Folder on tmpfs for the file secrets of containers; the engine must see it at the same path',
+    doc: 'Folder on tmpfs for the keys of running builds and the file secrets of containers; the engine must see it at the same path',
     default: '/run/berth-agent',
     parse: plainPath,
   },
@@ -161,8 +161,8 @@ export const AGENT_SETTINGS = {
     parse: duration,
   },
   KEYS_DIR: {
-    doc: 'Folder in memory (tmpfs) for the deploy keys and known_hosts files of running builds',
-    default: '/dev/shm',
+    doc: 'Deprecated: folder on tmpfs for the keys of running builds; use SECRETS_DIR',
+    shown: 'SECRETS_DIR',
     parse: plainPath,
   },
   SSH_KEY_HOSTS: {
@@ -214,6 +214,10 @@ const INHERITED = [
   'DOCKER_CERT_PATH',
   'DOCKER_TLS_VERIFY',
 ];
+
+/** SIGHUP reads the files of settings again. Call it before `readConfig`. */
+export const reloading = (logger: () => Logger, env: NodeJS.ProcessEnv = process.env): Reloading<typeof AGENT_SETTINGS> =>
+  createReloading(AGENT_SETTINGS, env, logger);
 
 /** Throws SettingsError with every problem. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentOptions {

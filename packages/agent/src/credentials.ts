@@ -13,6 +13,8 @@ import { nullIfMissing, syncFolder } from './data/disk.ts';
 
 export type Credentials = {
   bootId: string;
+  /** Replaces AGENT_SECRET or JOIN_TOKEN. */
+  use(next: Partial<Pick<CredentialOptions, 'shared' | 'joinToken'>>): void;
   /** Headers of all requests except the registration. */
   headers(): Record<string, string>;
   /**
@@ -21,17 +23,19 @@ export type Credentials = {
    */
   register<T extends { node_secret?: string }>(send: (headers: Record<string, string>, maySave: boolean) => Promise<T>): Promise<T>;
 };
-export type CredentialOptions = { stateDir: string; shared: string | undefined; joinToken: string | undefined; log: Logger };
+/** `shared`: AGENT_SECRET. The first one is sent; a registration that gets 401 tries the others. */
+export type CredentialOptions = { stateDir: string; shared: readonly string[]; joinToken: string | undefined; log: Logger };
 
-export async function readCredentials({ stateDir, shared, joinToken, log }: CredentialOptions): Promise<Credentials> {
+export async function readCredentials(options: CredentialOptions): Promise<Credentials> {
+  const { stateDir, log } = options;
+  let { shared, joinToken } = options;
   const path = join(stateDir, 'node-secret');
   const pendingPath = join(stateDir, 'node-secret-boot');
   let nodeSecret = await readNodeSecret(path, log);
   const savedBootId = nodeSecret === null ? ((await nullIfMissing(readFile(pendingPath, 'utf8'))) ?? '').trim() : '';
   const bootId = savedBootId === '' ? randomUUID() : savedBootId;
-  const joining = joinToken ?? shared;
   /** The secret that the last registration was accepted with. */
-  let accepted = nodeSecret ?? joining;
+  let accepted = nodeSecret ?? joinToken ?? shared[0];
   let pending = false;
   let warned = false;
 
@@ -56,7 +60,7 @@ export async function readCredentials({ stateDir, shared, joinToken, log }: Cred
     } catch (err) {
       log.error({ err, path }, 'saving the node’s own secret failed');
       // AGENT_SECRET stays valid until the node’s own secret is used for the first time; a join token does not.
-      if (shared === undefined) accepted = nodeSecret = secret;
+      if (shared.length === 0) accepted = nodeSecret = secret;
       return;
     }
     accepted = nodeSecret = secret;
@@ -66,10 +70,16 @@ export async function readCredentials({ stateDir, shared, joinToken, log }: Cred
 
   return {
     bootId,
+    use(next) {
+      const wasShared = accepted !== undefined && shared.includes(accepted);
+      shared = next.shared ?? shared;
+      joinToken = next.joinToken ?? joinToken;
+      if (wasShared) accepted = shared[0];
+    },
     headers: () => headerOf(accepted),
     async register(send) {
       const maySave = nodeSecret !== null || (await markPending());
-      const candidates = [...new Set([nodeSecret, joinToken, shared])].filter((c) => c !== null && c !== undefined);
+      const candidates = [...new Set([nodeSecret, joinToken, ...shared])].filter((c) => c !== null && c !== undefined);
       for (const [i, candidate] of (candidates.length === 0 ? [undefined] : candidates).entries()) {
         try {
           const answer = await send(headerOf(candidate), maySave);

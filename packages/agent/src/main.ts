@@ -6,9 +6,11 @@ import { createLogger } from '@berth/kit/log';
 import { openTracing } from '@berth/kit/tracing';
 import manifest from '../package.json' with { type: 'json' };
 import { startAgent } from './agent.ts';
-import { readConfig } from './config.ts';
+import { readConfig, reloading } from './config.ts';
 
 export async function main(): Promise<void> {
+  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was read is news.
+  const settings = reloading(() => log);
   const config = settingsOrExit(readConfig);
   const log = createLogger({
     name: `agent-${config.NODE_ROLE}`,
@@ -26,6 +28,8 @@ export async function main(): Promise<void> {
     process.exit(1);
   });
   closers.add('agent', () => agent.stop());
+  settings.ready(agent.replace);
+  closers.add('reload', () => settings.close());
   log.info({ control_plane: config.CONTROL_PLANE_URL, role: config.NODE_ROLE, health_port: agent.healthPort() }, 'agent started');
 }
 

@@ -54,7 +54,7 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
   const { inherit } = config;
   const credentials = await readCredentials({
     stateDir: state.root,
-    shared: config.AGENT_SECRET,
+    shared: config.AGENT_SECRET ?? [],
     joinToken: config.JOIN_TOKEN,
     log,
   });

@@ -1,7 +1,7 @@
 /** A folder in memory (tmpfs) for keys of running tasks, so that no key is ever on a disk. */
 import { createHash } from 'node:crypto';
-import { lstat, mkdir, mkdtemp, readdir, rm, statfs } from 'node:fs/promises';
-import { join } from 'node:path';
+import { access, constants, lstat, mkdir, mkdtemp, readdir, rm, statfs } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 
 export type PrivateFolder = {
   /** Runs `work`. Its argument makes a folder that only this user can read, on the first call. It is removed after every outcome. */
@@ -13,7 +13,33 @@ export type PrivateFolder = {
 /** `f_type` of tmpfs and ramfs (statfs(2)). */
 const IN_MEMORY = [0x01021994, 0x858458f6];
 
-/** `base`: KEYS_DIR. `owner`: the state folder of this agent, because several agents may share `base`. */
+/** Returns the folder, or the nearest folder above it that exists. */
+export async function nearest(folder: string): Promise<string> {
+  const exists = await access(folder).then(
+    () => true,
+    () => false,
+  );
+  return exists || dirname(folder) === folder ? folder : nearest(dirname(folder));
+}
+
+/** The folder in memory of every Linux, for an agent without a usable SECRETS_DIR. */
+const SHARED_MEMORY = '/dev/shm';
+
+/** Returns KEYS_DIR, the earlier setting, if it is set. Else SECRETS_DIR, or /dev/shm where that cannot be made or is not in memory. */
+export async function keysBase({ KEYS_DIR, SECRETS_DIR }: { KEYS_DIR: string | undefined; SECRETS_DIR: string }): Promise<string> {
+  if (KEYS_DIR !== undefined) return KEYS_DIR;
+  try {
+    // Before the folder is made: a folder on another file system would stay there for nothing.
+    if (!IN_MEMORY.includes((await statfs(await nearest(SECRETS_DIR))).type)) return SHARED_MEMORY;
+    await mkdir(SECRETS_DIR, { recursive: true, mode: 0o700 });
+    await access(SECRETS_DIR, constants.W_OK);
+    return SECRETS_DIR;
+  } catch {
+    return SHARED_MEMORY;
+  }
+}
+
+/** `base`: see `keysBase`. `owner`: the state folder of this agent, because several agents may share `base`. */
 export function createPrivateFolder(base: string, owner: string): PrivateFolder {
   const uid = process.getuid?.() ?? 0;
   const root = join(base, `berth-${uid}-${createHash('sha256').update(owner).digest('hex').slice(0, 12)}`);
@@ -21,7 +47,7 @@ export function createPrivateFolder(base: string, owner: string): PrivateFolder 
   /** Other users may write to `base`, so a folder of this name may be theirs. */
   async function open(): Promise<void> {
     const { type } = await statfs(base);
-    if (!IN_MEMORY.includes(type)) throw new Error(`${base} is not in memory (tmpfs); set KEYS_DIR to a folder of a tmpfs`);
+    if (!IN_MEMORY.includes(type)) throw new Error(`${base} is not in memory (tmpfs); set SECRETS_DIR to a folder of a tmpfs`);
     await mkdir(root, { mode: 0o700 }).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'EEXIST') throw error;
     });

@@ -13,6 +13,8 @@ export type RegistrationLoopDeps = {
   tasks: Pick<TaskLoop, 'abortPoll' | 'checkOpenTasks'>;
   ports: PortGuard;
   metrics: Pick<Metrics, 'registered' | 'registrationFailed'>;
+  /** Called after each registration. */
+  onAnswer: (node: Node) => void;
   /** Called once, after the first successful registration. */
   onFirst: () => void;
   signal: AbortSignal;
@@ -23,7 +25,7 @@ const REGISTER_MS = 30_000;
 /** While the engine does not answer, the containers are unknown and the next registration comes sooner. */
 const ENGINE_RETRY_MS = 5_000;
 
-export function startRegistrationLoop({ registration, tasks, ports, metrics, onFirst, signal, log }: RegistrationLoopDeps): Loop {
+export function startRegistrationLoop({ registration, tasks, ports, metrics, onAnswer, onFirst, signal, log }: RegistrationLoopDeps): Loop {
   let isFirst = true;
 
   async function register(stopping: AbortSignal): Promise<Node> {
@@ -57,6 +59,7 @@ export function startRegistrationLoop({ registration, tasks, ports, metrics, onF
         await ports.guard();
         tasks.checkOpenTasks(node.open_tasks);
         if (registration.engineOk() === false) setTimeout(() => loop.wake(), ENGINE_RETRY_MS).unref();
+        onAnswer(node);
         if (isFirst) onFirst();
         isFirst = false;
       },

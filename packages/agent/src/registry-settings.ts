@@ -11,6 +11,8 @@ export type RegistrySettings = {
   current(): AgentConfig | null;
   /** Asks the control plane until it answers, and logs in. A failed login is only logged: each task reports its own registry errors. */
   fetch(): Promise<void>;
+  /** The control plane names the settings that it has now. Fetches them if they are others than the last ones. */
+  announced(etag: string | undefined): Promise<void>;
   /** Returns `{registry}/{project}`; null while the registry is unknown. */
   repositoryOf(project: string): string | null;
 };
@@ -25,16 +27,27 @@ export type RegistrySettingsDeps = {
 
 export function createRegistrySettings({ client, cli, signal, onFetched, log }: RegistrySettingsDeps): RegistrySettings {
   let current: AgentConfig | null = null;
+  let known: string | undefined;
+  async function fetch(): Promise<void> {
+    const onFailure = (err: unknown): void => log.warn({ err }, 'fetching the configuration failed; will retry');
+    const answer = await retryUntilAnswered(() => client.call('agentConfig', { signal }), { signal, onFailure });
+    const problem = await logIn(cli, answer, signal);
+    if (problem !== null) log.warn({ registry: answer.registry_addr, problem }, 'registry login failed');
+    current = answer;
+    if (answer.registry_addr !== '') onFetched(answer.registry_addr);
+  }
   return {
     current: () => current,
     repositoryOf: (project) => (current === null || current.registry_addr === '' ? null : `${current.registry_addr}/${project}`),
-    async fetch() {
-      const onFailure = (err: unknown): void => log.warn({ err }, 'fetching the configuration failed; will retry');
-      const answer = await retryUntilAnswered(() => client.call('agentConfig', { signal }), { signal, onFailure });
-      const problem = await logIn(cli, answer, signal);
-      if (problem !== null) log.warn({ registry: answer.registry_addr, problem }, 'registry login failed');
-      current = answer;
-      if (answer.registry_addr !== '') onFetched(answer.registry_addr);
+    fetch,
+    async announced(etag) {
+      const isNews = etag !== undefined && etag !== known;
+      const isFirst = known === undefined;
+      known = etag ?? known;
+      // The first registration starts a fetch anyway.
+      if (!isNews || isFirst || current === null) return;
+      log.info('the registry settings of the control plane changed; fetching them');
+      await fetch();
     },
   };
 }

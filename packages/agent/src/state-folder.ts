@@ -3,7 +3,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import type { AgentOptions } from './config.ts';
-import { createPrivateFolder, type PrivateFolder } from './private-folder.ts';
+import { createPrivateFolder, keysBase, type PrivateFolder } from './private-folder.ts';
 import { createWorkspaces, type Workspaces } from './workspace.ts';
 
 export type StateFolder = {
@@ -25,7 +25,9 @@ export async function openStateFolder(config: AgentOptions, log: Logger): Promis
   await mkdir(scratch, { recursive: true, mode: 0o700 });
   const workspaces = createWorkspaces(join(root, 'work'), log);
   await workspaces.removeLeftovers();
-  const keys = createPrivateFolder(config.KEYS_DIR, root);
+  if (config.KEYS_DIR !== undefined)
+    log.warn({ KEYS_DIR: config.KEYS_DIR }, 'KEYS_DIR is deprecated: remove it; keys of running builds are then in SECRETS_DIR');
+  const keys = createPrivateFolder(await keysBase(config), root);
   await keys.removeLeftovers();
   return { root, scratch, workspaces, keys };
 }

@@ -14,7 +14,7 @@ beforeEach(() => {
 });
 
 const start = (given: { shared?: string; joinToken?: string } = { shared: 'shared' }): Promise<Credentials> =>
-  readCredentials({ stateDir, shared: given.shared, joinToken: given.joinToken, log: silentLogger() });
+  readCredentials({ stateDir, shared: given.shared === undefined ? [] : [given.shared], joinToken: given.joinToken, log: silentLogger() });
 const refused = (): Error => new ApiError(401, 'agent_secret', 'wrong', null);
 
 /** A control plane that accepts these secrets, and hands out `gives` to a registration with another one. */

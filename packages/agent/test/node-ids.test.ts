@@ -49,7 +49,7 @@ async function agent(given: { id: string }) {
     role: 'deploy',
     maxBuilds: 1,
     capabilities: () => [],
-    credentials: { bootId: 'boot', headers: () => ({}), register: (send) => send({}, true) },
+    credentials: { bootId: 'boot', headers: () => ({}), use: () => {}, register: (send) => send({}, true) },
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
     engine: createEngineStatus(engine.docker),

@@ -29,7 +29,7 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
     role,
     maxBuilds: 1,
     capabilities: () => [],
-    credentials: { bootId: 'boot', headers: () => ({}), register: (send) => send({}, true) },
+    credentials: { bootId: 'boot', headers: () => ({}), use: () => {}, register: (send) => send({}, true) },
     hostIp: async () => '127.0.0.1',
     storage: async () => ({ max: 1, free: 1 }),
     engine: { ask: async () => undefined, answered: async () => undefined, failed: () => undefined, now: () => null, arch: () => 'amd64' },

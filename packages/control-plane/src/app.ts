@@ -5,8 +5,11 @@ import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
 import { createClosers } from '@berth/kit/closers';
+import { list } from '@berth/kit/config';
+import { derived, live } from '@berth/kit/live';
 import { startLoop } from '@berth/kit/loop';
 import type { Logger } from '@berth/kit/log';
+import type { Replace } from '@berth/kit/reload';
 import { openTracing } from '@berth/kit/tracing';
 import { nodeWarning } from '@berth/wire/version';
 import manifest from '../package.json' with { type: 'json' };
@@ -15,8 +18,9 @@ import type { ApiSettings } from './api/deps.ts';
 import { ensureFirstAdmin } from './api/auth/first-admin.ts';
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/auth/passwords.ts';
+import { createSecretUse } from './api/auth/secret-use.ts';
 import { buildServer } from './api/server.ts';
-import { type Config, dataFolder, readBackupConfig } from './config.ts';
+import { type Config, dataFolder, readBackupConfig, type SETTINGS } from './config.ts';
 import { runScheduled } from './backup/process.ts';
 import type { BackupSettings } from './domain/backups.ts';
 import { createCacheIndex } from './domain/cache-index.ts';
@@ -24,6 +28,7 @@ import { type Changes, createChanges } from './domain/changes.ts';
 import type { CertificateWatch, ConfigSource } from './domain/configuration.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { PolicySource } from './domain/policy.ts';
+import { REPORT_MS } from './domain/rotation.ts';
 import { createPresence, type Presence } from './domain/presence.ts';
 import type { Stores } from './domain/stores.ts';
 import { createTelemetry } from './domain/telemetry.ts';
@@ -70,6 +75,8 @@ export type App = {
   presence: Presence;
   uptime: UptimeClock;
   limits: Limits;
+  /** Secrets that change while the control plane runs. `replaced`: call it after each reload. */
+  secrets: { replace: Replace<typeof SETTINGS>; replaced(): Promise<void> };
   /** Listens and starts the loops; returns the address. */
   listen(): Promise<string>;
   /** Ends held requests, waits for running requests, stops the loops, closes the database. */
@@ -92,7 +99,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
   closers.add('database', () => stores.close());
   try {
     await stores.apiSessions.hashIds();
-    const settings = await settingsOf(config, overrides, stores, log);
+    const inUse = await secretsOf(config, stores, log);
+    const settings = settingsOf(config, overrides, inUse);
     const secrets = createSecretWatch({ meta: stores.meta, secrets: settings.jwtSecrets, now });
     // Only one control plane at a time can open a SQLite file. It has no other to compare with, so a changed secret is no problem.
     const isShared = !config.DATABASE_URL.startsWith('sqlite:');
@@ -110,6 +118,14 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       now,
       log,
     });
+    const secretUse = createSecretUse({
+      meta: stores.meta,
+      secrets: inUse.read,
+      vault,
+      listen: `${config.LISTEN.host}:${config.LISTEN.port}`,
+      now,
+    });
+    closers.add('secret use', () => secretUse.close());
     const changes = createChanges(stores.notifier);
     const monotonic = overrides.now ?? (() => performance.now());
     const uptime = overrides.uptime ?? (await createUptimeClock({ store: stores.uptime, monotonic, wall: now, leaseMs: limits.leaseMs }));
@@ -123,7 +139,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       changes,
       limits,
       platform: {
-        registryAddr: settings.registry.addr,
+        registryAddr: settings.registry().addr,
         authServiceUrl,
         public: { url: config.PUBLIC_URL, baseDomain: config.BASE_DOMAIN },
         reservedPrefixes: settings.reservedPrefixes,
@@ -218,6 +234,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       scanIntervalMs: config.DATASET_SCAN_INTERVAL,
       dataFolder: folder,
       vault,
+      secretUse,
     });
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));
@@ -233,12 +250,30 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       presence,
       uptime,
       limits,
+      secrets: {
+        replace: {
+          AGENT_SECRET: (agent) => inUse.change({ agent }),
+          GATEWAY_SECRET: (gateway) => inUse.change({ gateway }),
+          JWT_SECRET: (jwt) => inUse.change({ jwt }),
+          REGISTRY_PASSWORD: (registryPassword) => inUse.change({ registryPassword }),
+          SECRETS_KEY: (keys) => vault.use(keys),
+        },
+        async replaced() {
+          await vault.rewrap();
+          if (isShared) await secrets.look();
+          await secretUse.report();
+        },
+      },
       async listen() {
         const address = await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
         if (overrides.loops !== false) loops = startLoops(loopDeps);
         if (isShared && overrides.loops !== false) {
           const loop = startLoop({ name: 'secret-watch', periodMs: SECRET_CHECK_MS, run: secrets.look }, log);
           closers.add('secret-watch', () => loop.stop());
+        }
+        if (overrides.loops !== false) {
+          const loop = startLoop({ name: 'secret-use', periodMs: REPORT_MS, run: secretUse.report }, log);
+          closers.add('secret-use', () => loop.stop());
         }
         return address;
       },
@@ -317,28 +352,52 @@ function datasetsOf(config: Config, { scanner }: Overrides, presence: Presence):
   };
 }
 
-/** Returns the JWT secret from its file, which the first start creates. A database in memory gets a secret in memory. */
-const generatedSecret = (config: Config, stores: Stores, log: Logger): Promise<string> =>
+/** Returns the JWT secrets of the file that the first start creates. A database in memory gets a secret in memory. */
+const generatedSecrets = async (config: Config, stores: Stores, log: Logger): Promise<string[]> =>
   config.DATABASE_URL === 'sqlite::memory:'
-    ? Promise.resolve(randomBytes(48).toString('base64url'))
-    : jwtSecretIn(resolve(dataFolder(config)), stores.meta, log);
+    ? [randomBytes(48).toString('base64url')]
+    : list(await jwtSecretIn(resolve(dataFolder(config)), stores.meta, log));
 
-async function settingsOf(config: Config, overrides: Overrides, stores: Stores, log: Logger): Promise<ApiSettings> {
+/** The only copy of these secrets: every part reads it at each use. The vault has SECRETS_KEY. */
+type SecretsInUse = {
+  agent: readonly string[];
+  gateway: readonly string[];
+  jwt: readonly string[];
+  registryPassword: string;
+};
+type InUse = { read: () => SecretsInUse; change(some: Partial<SecretsInUse>): void };
+
+async function secretsOf(config: Config, stores: Stores, log: Logger): Promise<InUse> {
+  const { read, replace } = live<SecretsInUse>({
+    agent: config.AGENT_SECRET ?? [],
+    gateway: config.GATEWAY_SECRET ?? [],
+    jwt: config.JWT_SECRET ?? (await generatedSecrets(config, stores, log)),
+    registryPassword: config.REGISTRY_PASSWORD,
+  });
+  return { read, change: (some) => replace({ ...read(), ...some }) };
+}
+
+function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSettings {
+  const registry = derived(inUse.read, ({ registryPassword }) => ({
+    addr: config.REGISTRY_ADDR ?? '',
+    user: config.REGISTRY_USER,
+    password: registryPassword,
+  }));
   return {
     commit: config.BERTH_COMMIT ?? null,
     baseDomain: config.BASE_DOMAIN,
     publicUrl: config.PUBLIC_URL,
-    agentSecrets: config.AGENT_SECRET ?? [],
+    agentSecrets: () => inUse.read().agent,
     requireSecrets: config.REQUIRE_NODE_SECRETS === 'true',
     controlPlaneUrl: config.CONTROL_PLANE_URL,
-    gatewaySecrets: config.GATEWAY_SECRET ?? [],
+    gatewaySecrets: () => inUse.read().gateway,
     adminEmails: config.ADMIN_EMAILS ?? [],
     defaultRole: config.DEFAULT_ROLE ?? null,
     authServiceUrl: config.AUTH_SERVICE_URL ?? null,
     trustedProxies: config.TRUSTED_PROXIES,
     maxConnections: config.MAX_CONNECTIONS,
-    jwtSecrets: config.JWT_SECRET ?? [await generatedSecret(config, stores, log)],
-    registry: { addr: config.REGISTRY_ADDR ?? '', user: config.REGISTRY_USER, password: config.REGISTRY_PASSWORD },
+    jwtSecrets: () => inUse.read().jwt,
+    registry,
     packageDir: config.PACKAGE_DIR ?? null,
     hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],

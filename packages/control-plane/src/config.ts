@@ -1,5 +1,5 @@
 /** Settings of the control plane. docs/settings.md is generated from this table. Only this file reads the environment. */
-import { dirname } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import {
   absolutePath,
   atLeast,
@@ -23,6 +23,8 @@ import {
   type Values,
 } from '@berth/kit/config';
 import { failPoints } from '@berth/kit/fail-point';
+import type { Logger } from '@berth/kit/log';
+import { createReloading, type Reloading } from '@berth/kit/reload';
 import { ROLES } from '@berth/wire/vocabulary';
 import { keepRule } from './backup/keep.ts';
 
@@ -42,7 +44,8 @@ const registryAddr: Parser<string> = (t) => {
 };
 /** Errors must not repeat the value. */
 const secretsKeys: Parser<Buffer[]> = (t) => {
-  const keys = secrets(t).map((entry) => ({ entry, key: Buffer.from(entry, 'base64') }));
+  if (list(t).length === 0) throw new Error('must have at least one secret');
+  const keys = list(t).map((entry) => ({ entry, key: Buffer.from(entry, 'base64') }));
   const wrong = keys.findIndex(({ entry, key }) => key.length !== 32 || key.toString('base64') !== entry);
   if (wrong !== -1)
     throw new Error(`each key must be exactly 32 bytes in base64 (openssl rand -base64 32); key ${wrong + 1} of ${keys.length} is not`);
@@ -284,6 +287,22 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
 export function dataFolder(config: Pick<Config, 'DATABASE_URL' | 'STATE_DIR'>): string {
   const path = config.DATABASE_URL.startsWith('sqlite:') ? config.DATABASE_URL.slice('sqlite:'.length) : '';
   return path === '' || path === ':memory:' ? config.STATE_DIR : dirname(path);
+}
+
+/** Files of generated secrets, in `dataFolder`. */
+export const GENERATED = { JWT_SECRET: 'jwt-secret', SECRETS_KEY: 'secrets-key' } as const;
+
+export type ReloadedSettings = Reloading<typeof SETTINGS>;
+/** SIGHUP reads the files of settings again, those of generated secrets too. Call it before `readConfig`. */
+export function reloading(logger: () => Logger, env: NodeJS.ProcessEnv = process.env): ReloadedSettings {
+  const generated = Object.entries(GENERATED).flatMap(([name, file]) => {
+    const isGiven = (env[name] ?? '') !== '' || (env[`${name}_FILE`] ?? '') !== '';
+    const DATABASE_URL = env['DATABASE_URL'] || SETTINGS.DATABASE_URL.default;
+    const STATE_DIR = env['STATE_DIR'] || SETTINGS.STATE_DIR.default;
+    if (isGiven || DATABASE_URL === 'sqlite::memory:') return [];
+    return [[`${name}_FILE`, resolve(join(dataFolder({ DATABASE_URL, STATE_DIR }), file))]];
+  });
+  return createReloading(SETTINGS, { ...env, ...(Object.fromEntries(generated) as NodeJS.ProcessEnv) }, logger);
 }
 
 /** Settings whose values a backup has only with --with-keys. DATABASE_URL may hold a password. */

@@ -4,9 +4,11 @@ import { settingsOrExit } from '@berth/kit/config';
 import { armFailPoints } from '@berth/kit/fail-point';
 import { createLogger } from '@berth/kit/log';
 import { createApp } from './app.ts';
-import { readConfig } from './config.ts';
+import { readConfig, reloading } from './config.ts';
 
 export async function main(): Promise<void> {
+  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was read is news.
+  const settings = reloading(() => log);
   const config = settingsOrExit(readConfig);
   const log = createLogger({
     name: 'control-plane',
@@ -22,6 +24,8 @@ export async function main(): Promise<void> {
     const app = await createApp(config, { log, processMetrics: true });
     closers.add('app', () => app.close());
     const address = await app.listen();
+    settings.ready(app.secrets.replace, app.secrets.replaced);
+    closers.add('reload', () => settings.close());
     log.info({ address, public_url: config.PUBLIC_URL, base_domain: config.BASE_DOMAIN }, 'control plane is listening');
   } catch (error) {
     log.fatal({ err: error }, error instanceof Error ? error.message : 'start failed');

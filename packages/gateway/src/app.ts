@@ -1,7 +1,9 @@
 /** Composition root: creates every part of the gateway and passes in its dependencies. Tests call it too. */
 import type { AddressInfo } from 'node:net';
 import { limitConnections } from '@berth/kit/connections';
+import { live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
+import type { Replace } from '@berth/kit/reload';
 import { openTracing } from '@berth/kit/tracing';
 import { type Client, createClient } from '@berth/wire/client';
 import type { FastifyInstance } from 'fastify';
@@ -9,10 +11,11 @@ import manifest from '../package.json' with { type: 'json' };
 import { allowedBy } from './allowed.ts';
 import { createAssertions } from './assertion.ts';
 import { createCodes } from './codes.ts';
-import type { Config } from './config.ts';
-import type { GatewayDeps } from './deps.ts';
-import { deriveKeys } from './keys.ts';
+import type { Config, SETTINGS } from './config.ts';
+import type { GatewayDeps, Secrets } from './deps.ts';
+import { keysOf } from './keys.ts';
 import { installLogin } from './login/install.ts';
+import { createPresence } from './presence.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { followPolicy, type Peers } from './policy.ts';
 import type { ProviderOverrides } from './oidc/providers.ts';
@@ -30,6 +33,8 @@ export type Gateway = {
   deps: GatewayDeps;
   metrics: Metrics;
   listen(): Promise<AddressInfo>;
+  /** Secrets that change while the gateway runs. `replaced`: call it after each reload. */
+  reload: { replace: Replace<typeof SETTINGS>; replaced(): Promise<void> };
   close(): Promise<void>;
 };
 
@@ -48,10 +53,12 @@ export type Overrides = {
 
 export async function createGateway(config: Config, overrides: Overrides): Promise<Gateway> {
   const { log, now = Date.now } = overrides;
-  const [gatewaySecret = ''] = config.GATEWAY_SECRET;
+  const secrets = live(secretsOf(config));
+  const change = (some: Partial<Secrets>): void => secrets.replace({ ...secrets.read(), ...some });
   const controlPlane =
-    overrides.controlPlane ?? createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: () => ({ 'x-gateway-secret': gatewaySecret }) });
-  const keys = deriveKeys(config.SESSION_SECRET);
+    overrides.controlPlane ??
+    createClient({ baseUrl: config.CONTROL_PLANE_URL, headers: () => ({ 'x-gateway-secret': secrets.read().gateway[0] ?? '' }) });
+  const keys = keysOf(() => secrets.read().session);
   const sealer = createSealer(keys, now);
   const file = await openPolicyFile(config.STATE_DIR, log);
   const policy = await followPolicy({
@@ -64,6 +71,7 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
   });
   const deps: GatewayDeps = {
     config,
+    secrets: secrets.read,
     controlPlane,
     policy,
     sessions: createSessions(keys, now),
@@ -92,20 +100,41 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
   });
   const tracing = await openTracing(config, { name: 'berth-gateway', version: manifest.version }, log);
   if (tracing !== null) traceRequests(server, tracing);
+  const presence = createPresence(deps);
   await installLogin(server, deps, { overrides: overrides.providers, loginSeen: metrics.login, refused: metrics.refused });
 
   return {
     server,
     deps,
     metrics,
+    reload: {
+      replace: {
+        GATEWAY_SECRET: (gateway) => change({ gateway }),
+        SESSION_SECRET: (session) => change({ session }),
+        OIDC_CLIENT_SECRET: (oidc) => change({ oidc }),
+        GITHUB_CLIENT_SECRET: (github) => change({ github }),
+        GOOGLE_CLIENT_SECRET: (google) => change({ google }),
+      },
+      replaced: () => presence.report(),
+    },
     async listen() {
       await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
+      presence.start();
       return server.server.address() as AddressInfo;
     },
     async close() {
       await server.close();
+      await presence.stop();
       await policy.close();
       await tracing?.close();
     },
   };
 }
+
+const secretsOf = (config: Config): Secrets => ({
+  gateway: config.GATEWAY_SECRET,
+  session: config.SESSION_SECRET,
+  oidc: config.OIDC_CLIENT_SECRET,
+  github: config.GITHUB_CLIENT_SECRET,
+  google: config.GOOGLE_CLIENT_SECRET,
+});

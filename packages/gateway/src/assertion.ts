@@ -36,7 +36,9 @@ export function createAssertions(keys: Keys, issuer: string, now: () => number):
       const { host, endsAt, scope, origin } = grant;
       const { email, name, avatar_url, provider } = identity;
       // The key includes the session's end: after a deletion of the person, a new session must not get the assertion of an old one.
-      const key = JSON.stringify([host, email, name, avatar_url, provider, endsAt, scope, origin]);
+      const [signer] = keys.assertion;
+      // The signer too: after a rotation, applications get assertions of the new key at once.
+      const key = JSON.stringify([signer?.kid, host, email, name, avatar_url, provider, endsAt, scope, origin]);
       const found = cache.get(key);
       if (found !== undefined && found.renewAt > now()) return found;
       const made = make(keys, issuer, { identity, ...grant, endsAt: Math.min(endsAt, now() + LIFETIME_SECONDS * 1000) }, now());

@@ -18,6 +18,8 @@ import {
   TRACE_SETTINGS,
   type Values,
 } from '@berth/kit/config';
+import type { Logger } from '@berth/kit/log';
+import { createReloading, type Reloading } from '@berth/kit/reload';
 import { SESSION_MAX_MS } from '@berth/wire/gateway';
 
 /** Minimum length: an attacker could guess a shorter secret offline from a single cookie. */
@@ -143,6 +145,10 @@ export const SETTINGS = {
 
 type Settings = Values<typeof SETTINGS>;
 export type Config = Omit<Settings, 'PUBLIC_URL' | 'LOG_FORMAT'> & { PUBLIC_URL: string; LOG_FORMAT: 'json' | 'pretty' };
+
+/** SIGHUP reads the files of settings again. Call it before `readConfig`. */
+export const reloading = (logger: () => Logger, env: NodeJS.ProcessEnv = process.env): Reloading<typeof SETTINGS> =>
+  createReloading(SETTINGS, env, logger);
 
 /** Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {

@@ -1,5 +1,6 @@
 /** The narrow interfaces between the parts of the gateway. app.ts connects the implementations, each of which has its own file. */
 import type { KeyObject } from 'node:crypto';
+import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Identity, Policy } from '@berth/wire/gateway';
@@ -81,6 +82,7 @@ export type Sealer = {
   open<T>(purpose: string, text: string): T | null;
 };
 
+/** A reload replaces them, so a reader keeps no copy. */
 export type Keys = {
   /** The current one first. */
   session: readonly KeyObject[];
@@ -89,8 +91,20 @@ export type Keys = {
   assertion: readonly { kid: string; privateKey: KeyObject; publicKey: KeyObject }[];
 };
 
+export type Secrets = {
+  /** The current one first. */
+  gateway: readonly string[];
+  session: readonly string[];
+  /** Client secrets at the identity providers. */
+  oidc: string | undefined;
+  github: string | undefined;
+  google: string | undefined;
+};
+
 export type GatewayDeps = {
   config: Config;
+  /** Secrets that a reload replaces: the values in `config` are those of the start. */
+  secrets: Live<Secrets>;
   controlPlane: Client;
   policy: PolicyClient;
   sessions: Sessions;

@@ -1,12 +1,30 @@
 /**
  * Derives all keys from SESSION_SECRET with HKDF (RFC 5869), one key per use. Workers and restarts get the same keys without stored
  * state, and a leaked key is useless for the other uses. The current secret signs and encrypts; earlier secrets only verify and decrypt.
+ * A reload replaces all keys at once.
  */
 import { createPrivateKey, createPublicKey, createSecretKey, createHash, hkdfSync, type KeyObject } from 'node:crypto';
+import { derived, type Live } from '@berth/kit/live';
 import type { Keys } from './deps.ts';
 
 /** RFC 8410 section 7: the 32 bytes that follow are an Ed25519 private key. */
 const PKCS8_ED25519 = Buffer.from('302e020100300506032b657004220420', 'hex');
+
+/** Every part asks for the keys at each use. */
+export function keysOf(secrets: Live<readonly string[]>): Keys {
+  const keys = derived(secrets, deriveKeys);
+  return {
+    get session() {
+      return keys().session;
+    },
+    get sealing() {
+      return keys().sealing;
+    },
+    get assertion() {
+      return keys().assertion;
+    },
+  };
+}
 
 export function deriveKeys(secrets: readonly string[]): Keys {
   return {

@@ -3,10 +3,13 @@ import { type Closers, createClosers, closeOnSignals } from '@berth/kit/closers'
 import { settingsOrExit } from '@berth/kit/config';
 import { createLogger, type Logger } from '@berth/kit/log';
 import { createGateway, type Overrides } from './app.ts';
-import { type Config, readConfig } from './config.ts';
+import { type Config, readConfig, reloading, type SETTINGS } from './config.ts';
+import type { Reloading } from '@berth/kit/reload';
 import { isWorker, superviseWorkers, type WorkerSide, workerSide } from './workers.ts';
 
 export async function main(): Promise<void> {
+  // First, so that SIGHUP does not end a process that starts, and a file that changes after it was read is news.
+  const settings = reloading(() => log);
   const config = settingsOrExit(readConfig);
   const log = createLogger({
     name: 'gateway',
@@ -18,21 +21,28 @@ export async function main(): Promise<void> {
   if (isWorker()) {
     const side = workerSide();
     side.onDrain(() => void closers.close().then(() => process.exit(0)));
-    return start(config, log, closers, side);
+    side.onReload(() => void settings.reload());
+    return start({ config, settings, log, closers }, side);
   }
   // Install the handlers first, so that a signal during the start ends the process too.
   closeOnSignals(closers, log);
-  if (config.GATEWAY_WORKERS === 1) return start(config, log, closers, {});
+  if (config.GATEWAY_WORKERS === 1) return start({ config, settings, log, closers }, {});
   const workers = superviseWorkers(config.GATEWAY_WORKERS, log, () => void closers.close().then(() => process.exit(1)));
+  // This process uses no secret itself. A worker that starts later reads the files as they are then.
+  process.on('SIGHUP', () => workers.reload());
   closers.add('workers', () => workers.close());
 }
 
-async function start(config: Config, log: Logger, closers: Closers, overrides: Partial<Overrides> & Partial<WorkerSide>): Promise<void> {
+type Process = { config: Config; settings: Reloading<typeof SETTINGS>; log: Logger; closers: Closers };
+
+async function start({ config, settings, log, closers }: Process, overrides: Partial<Overrides> & Partial<WorkerSide>): Promise<void> {
   try {
     const gateway = await createGateway(config, { log, processMetrics: true, ...overrides });
     overrides.shareMetrics?.(gateway.metrics.registry);
     closers.add('gateway', () => gateway.close());
     const { address, port } = await gateway.listen();
+    settings.ready(gateway.reload.replace, gateway.reload.replaced);
+    closers.add('reload', () => settings.close());
     log.info(
       { address: `${address}:${port}`, public_url: config.PUBLIC_URL, policy: gateway.deps.policy.view().loaded },
       'gateway is listening',

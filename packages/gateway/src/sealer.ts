@@ -1,5 +1,6 @@
 /** Encrypts and authenticates small values that leave this process and come back (AES-256-GCM, one key per purpose). */
 import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
+import { derived } from '@berth/kit/live';
 import type { Keys, Sealer } from './deps.ts';
 import { derive } from './keys.ts';
 
@@ -9,13 +10,17 @@ const TAG_BYTES = 16;
 const MAX_TEXT = 16_384;
 
 export function createSealer(keys: Keys, now: () => number): Sealer {
-  /** The code uses a small, fixed set of purposes, so this map is bounded. */
-  const derived = new Map<string, readonly KeyObject[]>();
+  /** The code uses a small, fixed set of purposes, so this map is bounded. A reload replaces the keys. */
+  const byPurpose = derived(
+    () => keys.sealing,
+    () => new Map<string, readonly KeyObject[]>(),
+  );
   const keysFor = (purpose: string): readonly KeyObject[] => {
-    let found = derived.get(purpose);
+    const known = byPurpose();
+    let found = known.get(purpose);
     if (found === undefined) {
       found = keys.sealing.map((key) => createSecretKey(derive(key, purpose)));
-      derived.set(purpose, found);
+      known.set(purpose, found);
     }
     return found;
   };

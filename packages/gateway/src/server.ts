@@ -87,10 +87,9 @@ export function buildServer({ deps, policy, verify, metrics, connections: limit 
     const { type, text } = await metrics();
     return reply.type(type).send(text);
   });
-  const keys = jwks(deps.keys);
   // A short max-age, so that applications find a new key soon after a rotation.
   server.get('/_oauth/jwks.json', (_request, reply) =>
-    reply.header('cache-control', 'public, max-age=60').header('access-control-allow-origin', '*').send(keys),
+    reply.header('cache-control', 'public, max-age=60').header('access-control-allow-origin', '*').send(jwks(deps.keys)),
   );
   return server;
 }

@@ -1,6 +1,6 @@
 /**
  * Serves /verify, which the proxy calls before every request to a protected project. Answers are cached, so a repeated request costs
- * one map lookup. The cache key contains everything that an answer depends on. An entry is valid for one version of the policy and
+ * one map lookup. The cache key contains everything that an answer depends on. An entry is valid for one version of policy and secrets and
  * expires with the session, the token or the assertion, whichever is first.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -8,7 +8,7 @@ import type { Logger } from '@berth/kit/log';
 import { LRUCache } from 'lru-cache';
 import { type Answer, createAnswers } from './answers.ts';
 import type { Assertions } from './assertion.ts';
-import type { GatewayDeps, PolicyView } from './deps.ts';
+import type { GatewayDeps, PolicyView, Secrets } from './deps.ts';
 import { type Ask, type Decision, type DecisionContext, decide, type Middleware, pathOf } from './forward-auth.ts';
 import { isTooLarge, tooLarge } from './limits.ts';
 import { isReservedPath } from './redirect.ts';
@@ -31,8 +31,8 @@ export type Verify = {
   /** Closes each connection after its next answer. */
   drain(): void;
 };
-export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'now'> & {
-  config: Pick<GatewayDeps['config'], 'PUBLIC_URL' | 'BASE_DOMAIN' | 'ADMIN_EMAILS' | 'GATEWAY_SECRET'>;
+export type VerifyDeps = Pick<GatewayDeps, 'policy' | 'sessions' | 'codes' | 'now' | 'secrets'> & {
+  config: Pick<GatewayDeps['config'], 'PUBLIC_URL' | 'BASE_DOMAIN' | 'ADMIN_EMAILS'>;
   assertions: Assertions;
   log: Logger;
 };
@@ -41,20 +41,20 @@ export function createVerify(deps: VerifyDeps): Verify {
   const { policy, sessions, codes, assertions, log, now } = deps;
   const publicUrl = new URL(deps.config.PUBLIC_URL);
   const answers = createAnswers(deps.config.PUBLIC_URL, now);
-  const fixed: Omit<DecisionContext, 'view' | 'now'> = {
+  const fixed: Omit<DecisionContext, 'view' | 'now' | 'gatewaySecrets'> = {
     sessions,
     codes,
     baseDomain: deps.config.BASE_DOMAIN,
     authHost: publicUrl.hostname,
     secure: publicUrl.protocol === 'https:',
     adminEmails: deps.config.ADMIN_EMAILS,
-    gatewaySecrets: deps.config.GATEWAY_SECRET,
   };
   const cache = new LRUCache<string, CachedAnswer>({
     maxSize: MAX_CACHE_BYTES,
     sizeCalculation: (value, key) => 2 * key.length + sizeOf(value.answer),
   });
   let cachedView: PolicyView | null = null;
+  let cachedSecrets: Secrets | null = null;
   const counts: Record<string, number> = { cached: 0 };
   let draining = false;
   let measured = (_seconds: number): void => undefined;
@@ -68,9 +68,12 @@ export function createVerify(deps: VerifyDeps): Verify {
   /** Returns true if it answered synchronously. */
   function reply(request: IncomingMessage, response: ServerResponse): boolean {
     const view = policy.view();
-    if (view !== cachedView) {
+    const secrets = deps.secrets();
+    // A dropped secret must refuse the cookies that it signed, also those of a cached answer.
+    if (view !== cachedView || secrets !== cachedSecrets) {
       cache.clear();
       cachedView = view;
+      cachedSecrets = secrets;
     }
     const key = keyOf(request);
     if (key !== null) {
@@ -89,7 +92,7 @@ export function createVerify(deps: VerifyDeps): Verify {
     let ask: Ask | null = null;
     try {
       ask = askOf(request);
-      const decision = decide(ask, { ...fixed, view, now: now() });
+      const decision = decide(ask, { ...fixed, gatewaySecrets: secrets.gateway, view, now: now() });
       if (decision.kind !== 'redeem' && decision.kind !== 'reach') {
         send(response, settle(decision, ask, key));
         return true;

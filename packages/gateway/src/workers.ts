@@ -1,6 +1,6 @@
 /**
  * Several worker processes that share the port (node:cluster distributes connections). Each worker is a complete gateway. The primary
- * process replaces workers that exit, forwards revocations between workers, and adds up their metrics.
+ * process replaces workers that exit, forwards revocations between workers and SIGHUP to all, and adds up their metrics.
  *
  *   running    a worker that exits is replaced; back-off applies if workers exit repeatedly
  *   draining   SIGTERM: each worker finishes its requests and exits; no worker is replaced
@@ -19,7 +19,8 @@ type Message =
   | { berth: 'revoked'; revocation: Revocation }
   | { berth: 'metrics'; id: number }
   | { berth: 'metrics-text'; id: number; type: string; text: string }
-  | { berth: 'drain' };
+  | { berth: 'drain' }
+  | { berth: 'reload' };
 const isMessage = (value: unknown): value is Message => typeof value === 'object' && value !== null && 'berth' in value;
 
 const RESPAWN = { min: 100, max: 10_000 };
@@ -29,7 +30,7 @@ const STABLE_MS = 10_000;
 export const isWorker = (): boolean => cluster.isWorker;
 
 /** Calls `giveUp` if a worker exits before any worker listened: a setting is wrong or the port is in use, so a restart would not help. */
-export function superviseWorkers(count: number, log: Logger, giveUp: () => void): { close(): Promise<void> } {
+export function superviseWorkers(count: number, log: Logger, giveUp: () => void): { reload(): void; close(): Promise<void> } {
   const metrics = new AggregatorRegistry();
   let closing = false;
   let listened = false;
@@ -75,6 +76,9 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
 
   for (let i = 0; i < count; i++) fork();
   return {
+    reload() {
+      if (!closing) for (const worker of all()) worker.send({ berth: 'reload' } satisfies Message);
+    },
     async close() {
       closing = true;
       for (const timer of pending) clearTimeout(timer);
@@ -98,6 +102,7 @@ export type WorkerSide = {
   renderMetrics: Metrics['render'];
   shareMetrics(registry: Registry): void;
   onDrain(drain: () => void): void;
+  onReload(reload: () => void): void;
 };
 
 const METRICS_TIMEOUT_MS = 5_000;
@@ -108,6 +113,7 @@ export function workerSide(): WorkerSide {
   const early: Revocation[] = [];
   let receive: (revocation: Revocation) => void = (revocation) => void early.push(revocation);
   let drain: () => void = () => undefined;
+  let reload: () => void = () => undefined;
   let id = 0;
   // Ignore signals to the process group (Ctrl-C): the primary handles them and drains the workers.
   process.on('SIGINT', () => undefined);
@@ -116,6 +122,7 @@ export function workerSide(): WorkerSide {
     if (!isMessage(message)) return;
     if (message.berth === 'revoked') receive(message.revocation);
     if (message.berth === 'drain') drain();
+    if (message.berth === 'reload') reload();
     if (message.berth === 'metrics-text') {
       pendingMetrics.get(message.id)?.(message);
       pendingMetrics.delete(message.id);
@@ -150,5 +157,6 @@ export function workerSide(): WorkerSide {
       void new AggregatorRegistry();
     },
     onDrain: (f) => void (drain = f),
+    onReload: (f) => void (reload = f),
   };
 }

@@ -16,7 +16,7 @@ export type Setting<T> = {
   required?: boolean;
   parse: Parser<T>;
 };
-type SettingsShape = Record<string, Setting<unknown>>;
+export type SettingsShape = Record<string, Setting<unknown>>;
 export type Values<S extends SettingsShape> = {
   [K in keyof S]: S[K] extends Setting<infer T> ? (S[K] extends { default: string } | { required: true } ? T : T | undefined) : never;
 };
@@ -81,7 +81,12 @@ function textOf(name: string, env: NodeJS.ProcessEnv, problems: string[]): strin
   const file = env[`${name}_FILE`];
   if (direct !== undefined && direct !== '' && file !== undefined && file !== '')
     problems.push(`${name}: is set twice, as ${name} and as ${name}_FILE; unset one of them`);
-  if (direct !== undefined && direct !== '') return direct;
+  return direct !== undefined && direct !== '' ? direct : fileText(name, env, problems);
+}
+
+/** Returns the content of the file that NAME_FILE names; undefined without one. */
+export function fileText(name: string, env: NodeJS.ProcessEnv, problems: string[]): string | undefined {
+  const file = env[`${name}_FILE`];
   if (file === undefined || file === '') return undefined;
   try {
     const value = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
@@ -159,6 +164,9 @@ export const emails: Parser<string[]> = (t) => {
 export const secrets: Parser<string[]> = (t) => {
   const found = list(t);
   if (found.length === 0) throw new Error('must have at least one secret');
+  // Two lines instead of a comma between two values: no header could carry such a secret.
+  if (found.some((secret) => /\p{Cc}/u.test(secret)))
+    throw new Error('has a secret with a line break or another control character; separate secrets with commas');
   return found;
 };
 

@@ -7,7 +7,10 @@ import { setTimeout as pause } from 'node:timers/promises';
 export type HandAgentOptions = {
   /** Address of the control plane. */
   url: string;
-  secret: string;
+  /** AGENT_SECRET; a function for a test that changes it. */
+  secret: string | (() => string);
+  /** Registers again after this time, as agents do (default: never). */
+  registerMs?: number;
   /** Address of the servers (default 127.0.0.1). */
   hostIp?: string;
   /** Ports of the projects' servers, by `domain_prefix`. Read when a task is reported, so a test may change them. */
@@ -23,7 +26,10 @@ export async function startHandAgent(options: HandAgentOptions): Promise<HandAge
   const call = async (method: string, path: string, body?: unknown): Promise<unknown> => {
     const response = await fetch(options.url + path, {
       method,
-      headers: { 'x-agent-secret': options.secret, 'content-type': 'application/json' },
+      headers: {
+        'x-agent-secret': typeof options.secret === 'string' ? options.secret : options.secret(),
+        'content-type': 'application/json',
+      },
       signal,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
@@ -47,13 +53,17 @@ export async function startHandAgent(options: HandAgentOptions): Promise<HandAge
     }
   };
   const nodes: string[] = [];
+  const timers: NodeJS.Timeout[] = [];
   for (const role of ['builder', 'deploy'] as const) {
     const body = { hostname: `by-hand-${role}`, role, host_ip: options.hostIp ?? '127.0.0.1', max_storage: 10_000_000_000 };
-    nodes.push(((await call('POST', '/api/agent/register', body)) as { id: string }).id);
+    const register = async (): Promise<string> => ((await call('POST', '/api/agent/register', body)) as { id: string }).id;
+    nodes.push(await register());
+    if (options.registerMs !== undefined) timers.push(setInterval(() => void register().catch(() => undefined), options.registerMs));
   }
   const serving = nodes.map(serve);
   return {
     async stop() {
+      for (const timer of timers) clearInterval(timer);
       abort.abort();
       await Promise.all(serving);
     },

@@ -3,7 +3,7 @@
  * Each process can be killed and started again with the same settings and addresses.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
@@ -55,6 +55,8 @@ export type PlatformOptions = {
   proxyPort?: number;
   /** Further settings of the control plane. */
   env?: Record<string, string>;
+  /** Folder like /etc/berth: the secrets of control plane and gateway are in files there, and `berth rotate --etc` finds them. */
+  etc?: string;
   /** Records the agents' requests and answers. */
   history?: History;
 };
@@ -157,8 +159,15 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       if (options.release !== undefined) made.use(options.release);
       return made;
     };
+    const inFile = (process: string, values: Record<string, string>): Promise<Record<string, string>> =>
+      options.etc === undefined ? Promise.resolve(values) : asFiles(options.etc, process, values);
     const withGateway: Record<string, string> =
-      options.gateway === undefined ? {} : { AUTH_SERVICE_URL: gatewayUrl, GATEWAY_SECRET: secrets.gateway, JWT_SECRET: secrets.jwt };
+      options.gateway === undefined
+        ? {}
+        : {
+            AUTH_SERVICE_URL: gatewayUrl,
+            ...(await inFile('control-plane', { GATEWAY_SECRET: secrets.gateway, JWT_SECRET: secrets.jwt })),
+          };
     const files = { BASE_DOMAIN: baseDomain, AUTH_SERVICE_URL: gatewayUrl, CONTROL_PLANE_URL: url };
 
     const controlPlane = program('control-plane', dir, `${url}/readyz`, ['control-plane'], {
@@ -166,7 +175,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       DATABASE_URL: `sqlite:${join(dir, 'berth.db')}`,
       BASE_DOMAIN: baseDomain,
       PUBLIC_URL: publicUrl,
-      AGENT_SECRET: secrets.agent,
+      ...(await inFile('control-plane', { AGENT_SECRET: secrets.agent })),
       ADMIN_EMAILS: adminEmails,
       ADMIN_PASSWORD: admin.password,
       REGISTRY_ADDR: options.registry.address,
@@ -179,6 +188,8 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
       ...withGateway,
       ...options.env,
     });
+    if (options.etc !== undefined)
+      await writeFile(join(options.etc, 'control-plane.env'), `DATABASE_URL=sqlite:${join(dir, 'berth.db')}\n`);
     await controlPlane.start();
     stops.push(() => controlPlane.stop());
 
@@ -190,8 +201,7 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
         const started = program(name, dir, `${at}/readyz`, ['gateway'], {
           LISTEN: at.replace('http://', ''),
           CONTROL_PLANE_URL: url,
-          GATEWAY_SECRET: secrets.gateway,
-          SESSION_SECRET: secrets.session,
+          ...(await inFile(name, { GATEWAY_SECRET: secrets.gateway, SESSION_SECRET: secrets.session })),
           BASE_DOMAIN: baseDomain,
           PUBLIC_URL: publicUrl,
           ADMIN_EMAILS: adminEmails,
@@ -329,6 +339,18 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     await stop();
     throw error;
   }
+}
+
+/** Writes one file for each secret, and returns the settings that name them. */
+async function asFiles(etc: string, process: string, values: Record<string, string>): Promise<Record<string, string>> {
+  const folder = join(etc, 'secrets', process);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const settings: Record<string, string> = {};
+  for (const [name, value] of Object.entries(values)) {
+    settings[`${name}_FILE`] = join(folder, name);
+    await writeFile(join(folder, name), `${value}\n`, { mode: 0o600 });
+  }
+  return settings;
 }
 
 /** `enter`: a prefix that runs the service in other namespaces, including a pid namespace. */

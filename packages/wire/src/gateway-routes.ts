@@ -17,6 +17,7 @@ import {
   Policy,
   SessionRevoke,
 } from './gateway.ts';
+import { GatewaySeen, Rotation } from './rotation.ts';
 import { type Route, Wait } from './route.ts';
 
 export const GATEWAY_ROUTES = {
@@ -113,5 +114,21 @@ export const GATEWAY_ROUTES = {
     summary: 'Report a sign-in, a refused sign-in or a sign-out for the audit log',
     body: LoginSeen,
     status: 204,
+  },
+  gatewaySeen: {
+    method: 'POST',
+    path: '/api/internal/gateways',
+    who: 'gateway',
+    summary: 'Report which values of secrets this gateway has, as fingerprints',
+    body: GatewaySeen,
+    status: 204,
+  },
+  gatewayRotation: {
+    method: 'GET',
+    path: '/api/internal/rotation',
+    who: 'gateway',
+    summary: 'Show who uses which value of GATEWAY_SECRET and SESSION_SECRET, for `berth rotate` on a machine with a gateway only',
+    status: 200,
+    answer: Rotation,
   },
 } as const satisfies Record<string, Route>;

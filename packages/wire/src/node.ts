@@ -172,6 +172,9 @@ export const Node = Type.Object({
     ),
   ),
   node_secret: Type.Optional(Type.String({ description: 'the node’s own secret; sent once, only in an answer to the agent' })),
+  config_etag: Type.Optional(
+    Type.String({ description: 'changes with GET /api/agent/config, so that the agent requests it again; only in answers to the agent' }),
+  ),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),
   copying: Type.Optional(

@@ -41,6 +41,5 @@ function instances(agent: string): string {
       'Environment=STATE_DIR=/var/lib/berth-agent-%i\nEnvironment=SECRETS_DIR=/run/berth-agent-%i\nEnvironmentFile=',
     )
     .replace('StateDirectory=berth-agent\n', 'StateDirectory=berth-agent-%i\n')
-    .replace('RuntimeDirectory=berth-agent\n', 'RuntimeDirectory=berth-agent-%i\n')
-    .replace('KEYS_DIR=/run/berth-agent\n', 'KEYS_DIR=/run/berth-agent-%i\n');
+    .replace('RuntimeDirectory=berth-agent\n', 'RuntimeDirectory=berth-agent-%i\n');
 }

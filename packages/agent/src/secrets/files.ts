@@ -7,11 +7,12 @@
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { access, chown, mkdir, readdir, readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import { LABELS } from '@berth/wire/vocabulary';
+import { nearest } from '../private-folder.ts';
 import type { Docker, Mount } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
 
@@ -164,11 +165,6 @@ async function whyUnusable(folder: string): Promise<string | null> {
   } catch (error) {
     return `SECRETS_DIR (${folder}) is not usable: ${error instanceof Error ? error.message : String(error)}`;
   }
-}
-
-/** Returns the folder, or the nearest folder above it that exists. */
-async function nearest(folder: string): Promise<string> {
-  return (await exists(folder)) || dirname(folder) === folder ? folder : nearest(dirname(folder));
 }
 
 const exists = (path: string): Promise<boolean> =>

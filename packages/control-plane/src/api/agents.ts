@@ -3,6 +3,8 @@
  * secret of a node authorizes only requests for that node. Once a node uses its own secret, AGENT_SECRET no longer works for it.
  */
 import { timingSafeEqual } from 'node:crypto';
+import { fingerprintOf } from '@berth/kit/fingerprint';
+import { derived, type Live } from '@berth/kit/live';
 import { JOIN_TOKEN_PREFIX, NODE_SECRET_PREFIX } from '@berth/wire/node';
 import type { FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
@@ -11,7 +13,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { Stores } from '../domain/stores.ts';
 import { type Attempts, networkOf } from './auth/attempts.ts';
 import { sha256Of } from './auth/secrets.ts';
-import { matchesAny } from './auth/shared-secrets.ts';
+import { matcher } from './auth/shared-secrets.ts';
 import { growingTo } from './lru.ts';
 
 export type Agents = {
@@ -26,28 +28,31 @@ export type Agents = {
 };
 export type AgentDeps = {
   stores: Pick<Stores, 'nodes' | 'tasks' | 'joinTokens' | 'admissions'>;
-  agentSecrets: readonly string[];
+  agentSecrets: Live<readonly string[]>;
   requireSecrets: boolean;
   /** Counts wrong secrets by network. */
   guesses: Attempts;
 };
 
 const OPEN: AgentProof = { kind: 'open' };
-const SHARED: AgentProof = { kind: 'shared' };
+const sharedBy = (value: string): AgentProof => ({ kind: 'shared', fingerprint: fingerprintOf('AGENT_SECRET', value) });
 /** Size of the cache of nodes by task. A task never changes its node. */
 const MAX_CACHED_TASKS = 20_000;
 
 export function createAgents({ stores, agentSecrets, requireSecrets, guesses }: AgentDeps): Agents {
-  const isShared = matchesAny(agentSecrets);
+  const sharedSecret = matcher(agentSecrets);
+  /** 10,000 agents poll: one object for each value, not one for each request. */
+  const proofs = derived(agentSecrets, (values) => new Map(values.map((value) => [value, sharedBy(value)])));
   const nodeOfTask = new LRUCache<string, string>(growingTo(MAX_CACHED_TASKS));
 
   function identify(request: FastifyRequest, joining: boolean): void | Promise<void> {
     const header = request.headers['x-agent-secret'];
     const given = typeof header === 'string' ? header : '';
     // Without AGENT_SECRET every agent is accepted (development only).
-    if (agentSecrets.length === 0) return void (request.agent = OPEN);
+    if (agentSecrets().length === 0) return void (request.agent = OPEN);
     if (given === '') throw new DomainError('agent_secret');
-    if (isShared(given)) return void (request.agent = SHARED);
+    const shared = sharedSecret(given);
+    if (shared !== null) return void (request.agent = proofs().get(shared) ?? sharedBy(shared));
     const nodeId = idIn(NODE_SECRET_PREFIX, given);
     if (nodeId !== null) {
       const proof = { kind: 'node', node_id: nodeId, hash: sha256Of(given) } as const;

@@ -32,6 +32,8 @@ declare module 'fastify' {
     /** Details for the audit log that its hook cannot know; null if there are none. */
     audited: Audited | null;
     /** Code of the problem in the answer; null if the answer is no problem. */
+    /** The value of GATEWAY_SECRET that the gateway sent. */
+    gatewaySecret: string | null;
     problemCode: ErrorCode | null;
   }
   interface FastifyContextConfig {

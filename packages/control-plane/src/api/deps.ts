@@ -1,4 +1,5 @@
 /** Dependencies that app.ts passes to the API. The API reaches the rest of the control plane only through them. */
+import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
 import type { Role } from '@berth/wire/vocabulary';
@@ -15,6 +16,7 @@ import type { Vault } from '../domain/vault.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/configuration.ts';
 import type { PasswordCost } from './auth/passwords.ts';
+import type { SecretUse } from './auth/secret-use.ts';
 
 export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
 
@@ -24,15 +26,15 @@ export type ApiSettings = {
   baseDomain: string;
   publicUrl: string;
   /** The current one first, then earlier ones. Empty: every agent is accepted. */
-  agentSecrets: readonly string[];
+  agentSecrets: Live<readonly string[]>;
   /** If true, AGENT_SECRET works only for contract-only nodes that an admin admitted. */
   requireSecrets: boolean;
   /** Internal address, used in the command of a join token. */
   controlPlaneUrl: string;
   /** The current one first, then earlier ones. Empty: requests of gateways are refused. */
-  gatewaySecrets: readonly string[];
+  gatewaySecrets: Live<readonly string[]>;
   /** The first one signs tokens; all of them verify tokens. */
-  jwtSecrets: readonly string[];
+  jwtSecrets: Live<readonly string[]>;
   /** In lower case. These users are always admins. */
   adminEmails: readonly string[];
   /** Role of people who sign in at the gateway and have no account here; null: they are refused. */
@@ -42,7 +44,7 @@ export type ApiSettings = {
   /** Proxies whose X-Forwarded-For is trusted. */
   trustedProxies: readonly string[];
   maxConnections: number;
-  registry: { addr: string; user: string; password: string };
+  registry: Live<{ addr: string; user: string; password: string }>;
   /** Folder with the packages for machines that join; null: none. */
   packageDir: string | null;
   /** Whether shared storage is configured. Without it no dataset can be scanned. */
@@ -68,6 +70,7 @@ export type ApiDeps = {
   /** Returns a message if another control plane signs with a JWT secret that this one does not have, else null. */
   secretProblem: () => string | null;
   vault: Vault;
+  secretUse: SecretUse;
   limits: Limits;
   /** Shared with the driver. */
   cacheIndex: CacheIndex;

@@ -4,11 +4,14 @@
  *
  * Stored answers can contain secrets (a token is shown once), so each one is encrypted with AES-256-GCM. The encryption key is derived
  * from the Idempotency-Key, of which the database has only a digest, and from JWT_SECRET. So the database alone decrypts none of them.
+ * The hash of a body has such a key too, because a body can contain a secret that is short enough to guess.
  */
-import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createHash, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { deflate, inflate } from 'node:zlib';
+import { fingerprintOf } from '@berth/kit/fingerprint';
+import type { Live } from '@berth/kit/live';
 import type { FastifyRequest } from 'fastify';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { IdempotencyAnswerStore } from '../domain/identity-stores.ts';
@@ -59,15 +62,17 @@ export type RunOnce = (
 
 export function createRunOnce(deps: {
   idempotencyAnswers: IdempotencyAnswerStore;
-  secrets: readonly string[];
+  /** JWT_SECRET. */
+  secrets: Live<readonly string[]>;
   now: () => number;
 }): RunOnce {
-  const { idempotencyAnswers, secrets, now } = deps;
+  const { idempotencyAnswers, now } = deps;
   return async ({ user, key, method, path, body }, run) => {
     const request = digest(method, path, key);
+    const secrets = deps.secrets();
     const seal = createSeal(secrets, user, request, key);
     const claim = { user_id: user, request, claim: newId() };
-    const body_hash = digest(canonical(body));
+    const hash = bodyHash(secrets, request, key, canonical(body));
     const until = performance.now() + WAIT_MS;
     // Time without a renewal. It is the sum of the pauses, because the clocks of two control planes may differ. It leaves out time in
     // which this process was stalled: a claim of this process was not renewed then either.
@@ -76,7 +81,8 @@ export function createRunOnce(deps: {
       const found = await idempotencyAnswers.begin(
         {
           ...claim,
-          body_hash,
+          body_hash: hash.own,
+          isSameBody: hash.matches,
           claimed_until: now() + CLAIM_MS,
           expires_at: now() + LIFETIME_MS,
           ...(watched.ms > DEAD_MS ? { abandoned: watched.renewed } : {}),
@@ -116,6 +122,30 @@ function canonical(body: unknown): string {
       : value;
   const given = typeof body === 'object' && body !== null ? body : {};
   return JSON.stringify(Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)), sorted);
+}
+
+const KEYED = /^k1\.([0-9a-f]{12})\.([\w-]{43})$/;
+
+/** HMAC-SHA-256 of the body, with the fingerprint of the JWT_SECRET that made its key. */
+function bodyHash(secrets: readonly string[], request: string, key: string, body: string) {
+  const macs = new Map(
+    secrets.map((secret) => {
+      const hmacKey = Buffer.from(hkdfSync('sha256', `${secret}\0${key}`, request, 'berth kept body', 32));
+      return [fingerprintOf('JWT_SECRET', secret), createHmac('sha256', hmacKey).update(body).digest('base64url')];
+    }),
+  );
+  const [[fingerprint, mac] = ['', '']] = macs;
+  return {
+    own: `k1.${fingerprint}.${mac}`,
+    matches(stored: string): boolean {
+      const [, by, given] = KEYED.exec(stored) ?? [];
+      // The previous version stored a plain digest; such rows expire after 24 h.
+      if (by === undefined || given === undefined) return stored === digest(body);
+      const expected = macs.get(by);
+      // The JWT_SECRET is no longer set, so the bodies cannot be compared. The answer cannot be read either, and `open` says so.
+      return expected === undefined || timingSafeEqual(Buffer.from(expected), Buffer.from(given));
+    },
+  };
 }
 
 const [NONCE, TAG] = [12, 16];

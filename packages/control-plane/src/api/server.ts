@@ -153,7 +153,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   installErrors(server);
   installBodies(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
-  installAccess(server, callers, agents, { presence: deps.presence, vouch: connections.vouch });
+  installAccess(server, callers, agents, { ...deps, vouch: connections.vouch });
   const hsts = hstsOf(deps.settings.publicUrl);
   server.addHook('onSend', (_request, reply, _payload, done) => {
     if (hsts !== null) void reply.header('strict-transport-security', hsts);

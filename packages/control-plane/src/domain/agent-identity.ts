@@ -6,7 +6,8 @@ import { DomainError } from './errors.ts';
 export type AgentProof =
   /** AGENT_SECRET is not set: every agent is accepted (development only). */
   | { kind: 'open' }
-  | { kind: 'shared' }
+  /** `fingerprint`: of the value of AGENT_SECRET that was sent. */
+  | { kind: 'shared'; fingerprint: string }
   | { kind: 'node'; node_id: string; hash: string }
   | { kind: 'join'; token_id: string; hash: string };
 

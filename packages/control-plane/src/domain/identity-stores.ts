@@ -88,10 +88,16 @@ export type IdempotencyAnswerStore = Swept & {
   /**
    * `claimed`: the caller runs, renews its claim meanwhile, and then calls `keep` or `giveUp`. `in_progress`: another request runs; call
    * again soon. `renewed` changes with each renewal. A caller that saw no renewal for a long time passes it as `abandoned` and takes the
-   * claim over. `other_body`: the stored request had another body.
+   * claim over. `other_body`: the stored request had another body, by `isSameBody` (default: an equal hash).
    */
   begin(
-    claim: AnswerClaim & { body_hash: string; claimed_until: number; expires_at: number; abandoned?: string | null },
+    claim: AnswerClaim & {
+      body_hash: string;
+      isSameBody?: (stored: string) => boolean;
+      claimed_until: number;
+      expires_at: number;
+      abandoned?: string | null;
+    },
     now: number,
   ): Promise<
     { kind: 'claimed' } | { kind: 'in_progress'; renewed: string | null } | { kind: 'other_body' } | { kind: 'stored'; answer: Buffer }

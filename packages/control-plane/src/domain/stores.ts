@@ -234,6 +234,8 @@ export type NodeStore = {
   shownSecret(id: string, hash: string): boolean;
   /** Reads from the database what the authentication of a node needs. Returns null for an unknown node. */
   standing(id: string): Promise<NodeStanding | null>;
+  /** Returns the nodes that use AGENT_SECRET, at most 1,000. `shared_secret`: fingerprint of the value; null: not known yet. */
+  withoutSecret(): Promise<SharedSecretNode[]>;
   /** Records that the agent used its secret, so it is not issued again. */
   secretUsed(id: string, hash: string): Promise<void>;
   /** Revokes the node's own secret. Its next registration gets a new one. Throws not_found. */
@@ -323,6 +325,8 @@ export type UserStore = {
   makeAdmins(emails: readonly string[]): Promise<void>;
   setLastLogin(id: string, now: number): Promise<void>;
 };
+
+export type SharedSecretNode = Pick<NodeRecord, 'hostname' | 'role' | 'agent_version' | 'last_seen_at'> & { shared_secret: string | null };
 
 export type MetaStore = {
   get(key: string): Promise<string | null>;

@@ -9,6 +9,7 @@
 import { request as httpRequest, type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Live } from '@berth/kit/live';
 import { signReach } from '@berth/kit/reach-token';
 import type { Reach, ReachTarget, ReachVerdict } from '../domain/configuration.ts';
 
@@ -27,7 +28,7 @@ type Answer =
   | { kind: 'silent' }
   | { kind: 'no_proxy' };
 
-export type ReachSettings = { probeUrls: readonly string[]; gatewaySecrets: readonly string[]; now: () => number };
+export type ReachSettings = { probeUrls: readonly string[]; gatewaySecrets: Live<readonly string[]>; now: () => number };
 
 /** Never throws. Takes at most CHECK_MS + ANSWER_MS. */
 export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): Reach {
@@ -35,7 +36,8 @@ export function createReach({ probeUrls, gatewaySecrets, now }: ReachSettings): 
     const until = performance.now() + CHECK_MS;
     const gatewayUntil = performance.now() + GATEWAY_MS;
     for (let tries = 0; ; tries++) {
-      const secret = gatewaySecrets[tries % gatewaySecrets.length];
+      const secrets = gatewaySecrets();
+      const secret = secrets[tries % secrets.length];
       if (target.auth_required && secret === undefined) return { kind: 'unproven', why: 'GATEWAY_SECRET is not set' };
       const claim = { project_id: target.project_id, path: target.path };
       const authorization = target.auth_required && secret !== undefined ? signReach(secret, claim, now()) : null;

@@ -1,8 +1,11 @@
 /**
  * Opens the vault at the start: reads or generates SECRETS_KEY, checks that it opens what the database has, and wraps the project keys
- * with the current key. A control plane with a wrong key does not start, because it would answer requests with errors one by one.
+ * with the current key. A control plane with a wrong key does not start, because it would answer requests with errors one by one. A reload
+ * does the same with new keys, and keeps the earlier ones if the new ones lack a key.
  */
 import { join } from 'node:path';
+import { fingerprintsOf } from '@berth/kit/fingerprint';
+import { live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import type { MetaStore } from '../domain/stores.ts';
@@ -29,37 +32,73 @@ export type OpenVault = {
   log: Logger;
 };
 
+export type OpenedVault = Vault & {
+  /** Replaces the keys and wraps the project keys with the first one. Throws if a key that the database needs is missing. */
+  use(given: readonly Buffer[]): Promise<void>;
+  /** Wraps the project keys with the current key, where another control plane used an earlier one. */
+  rewrap(): Promise<void>;
+  /** Id of the key that wraps. */
+  wrapsWith(): string;
+  /** Fingerprints of the keys, the current one first. */
+  fingerprints(): string[];
+};
+
 /** Throws if SECRETS_KEY lacks a key that the database needs, with what is missing. */
-export async function openVault(deps: OpenVault): Promise<Vault> {
+export async function openVault(deps: OpenVault): Promise<OpenedVault> {
   const { given, folder, keys, log, now } = deps;
   const path = given === null && folder !== null ? join(folder, SECRETS_KEY_FILE) : null;
-  const ring = createKeyRing(given ?? [await generatedKey(path, deps)]);
+  const first = given ?? (await generatedKeys(path, deps));
+  const ring = createKeyRing(first);
+  let fingerprints = printsOf(first);
   await refuseWrongKey(ring, path, deps);
-  const wrapped = await rewrapAll(keys, ring);
-  if (wrapped > 0) log.info({ project_keys: wrapped, key_id: ring.currentId }, 'project keys wrapped with the current SECRETS_KEY');
-  return createVault({ keys, ring, now });
+  const { read, replace } = live(ring);
+  async function rewrap(): Promise<void> {
+    const wrapped = await rewrapAll(keys, read());
+    if (wrapped > 0) log.info({ project_keys: wrapped, key_id: read().currentId }, 'project keys wrapped with the current SECRETS_KEY');
+  }
+  await rewrap();
+  return {
+    ...createVault({ keys, ring: read, now }),
+    async use(next) {
+      const nextRing = createKeyRing(next);
+      await refuseWrongKey(nextRing, path, deps);
+      replace(nextRing);
+      fingerprints = printsOf(next);
+      await rewrap();
+    },
+    rewrap,
+    wrapsWith: () => read().currentId,
+    fingerprints: () => fingerprints,
+  };
 }
+
+const printsOf = (keys: readonly Buffer[]): string[] =>
+  fingerprintsOf(
+    'SECRETS_KEY',
+    keys.map((key) => key.toString('base64')),
+  );
 
 const secretFileAt = (path: string): SecretFile => ({
   path,
   name: 'key of the secrets',
   instead: 'or set SECRETS_KEY',
-  problem: (text) => (keyIn(text) === null ? 'is not 32 bytes in base64. Restore the file from a backup' : null),
+  problem: (text) => (keysIn(text) === null ? 'is not 32 bytes in base64. Restore the file from a backup' : null),
   leaked: `change the key (${DOCS})`,
 });
 
-function keyIn(text: string): Buffer | null {
-  const key = Buffer.from(text, 'base64');
-  return key.length === 32 && key.toString('base64') === text ? key : null;
+/** The generated file has one key; `berth rotate secrets` puts another one in front. */
+function keysIn(text: string): Buffer[] | null {
+  const keys = text.split(',').map((entry) => ({ entry: entry.trim(), key: Buffer.from(entry, 'base64') }));
+  return keys.every(({ entry, key }) => key.length === 32 && key.toString('base64') === entry) ? keys.map(({ key }) => key) : null;
 }
 
-async function generatedKey(path: string | null, { keys, meta, isShared, log }: OpenVault): Promise<Buffer> {
-  if (path === null) return newKey();
+async function generatedKeys(path: string | null, { keys, meta, isShared, log }: OpenVault): Promise<Buffer[]> {
+  if (path === null) return [newKey()];
   const file = secretFileAt(path);
   const found = await readSecretFile(file, log);
   if (found !== null) {
     log.info({ path }, 'key of the secrets read');
-    return Buffer.from(found, 'base64');
+    return keysIn(found) ?? [];
   }
   // A new key would open nothing, and its file would hide that the old one is missing.
   const needed = await neededIds(keys, meta, isShared);
@@ -70,7 +109,7 @@ async function generatedKey(path: string | null, { keys, meta, isShared, log }: 
     );
   const text = await createSecretFile(file, newKey().toString('base64'), log);
   log.info({ path }, 'key of the secrets generated; add the file to your backups');
-  return Buffer.from(text, 'base64');
+  return keysIn(text) ?? [];
 }
 
 /** Ids of the keys without which something in the database stays locked. */
@@ -102,6 +141,8 @@ async function refuseWrongKey(ring: KeyRing, path: string | null, { given, folde
 /** Says so if the generated file has the missing key: SECRETS_KEY was set for the first time. */
 async function fileHint(path: string, missing: readonly string[], log: Logger): Promise<string | null> {
   const text = await readSecretFile(secretFileAt(path), log).catch(() => null);
-  const key = text === null ? null : keyIn(text);
-  return key !== null && missing.includes(keyIdOf(key)) ? `The file ${path} has it: append its content to SECRETS_KEY` : null;
+  const found = text === null ? null : keysIn(text);
+  return found?.some((key) => missing.includes(keyIdOf(key))) === true
+    ? `The file ${path} has it: append its content to SECRETS_KEY`
+    : null;
 }

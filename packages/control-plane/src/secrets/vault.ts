@@ -4,6 +4,7 @@
  */
 import { createHmac } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
+import type { Live } from '@berth/kit/live';
 import { DomainError } from '../domain/errors.ts';
 import type { KeyCounts, ProjectKeyRecord, ProjectKeyStore, ProjectVault, Vault } from '../domain/vault.ts';
 import { createCipher, derive, newKey } from './cipher.ts';
@@ -11,12 +12,13 @@ import type { KeyRing } from './key-ring.ts';
 
 const REWRAP_PAGE = 500;
 
-export function createVault(deps: { keys: ProjectKeyStore; ring: KeyRing; now: () => number }): Vault {
-  const { keys, ring, now } = deps;
+export function createVault(deps: { keys: ProjectKeyStore; ring: Live<KeyRing>; now: () => number }): Vault {
+  const { keys, now } = deps;
 
   async function of(projectId: string): Promise<ProjectVault> {
-    const record = (await keys.get(projectId)) ?? (await keys.setOnce(wrap(ring, projectId, newKey()), now()));
-    return projectVault(projectId, openProjectKey(ring, record));
+    const record = (await keys.get(projectId)) ?? (await keys.setOnce(wrap(deps.ring(), projectId, newKey()), now()));
+    // A reload may have replaced the ring in between, and wrapped the key again.
+    return projectVault(projectId, openProjectKey(deps.ring(), record));
   }
   return {
     of,
@@ -24,6 +26,7 @@ export function createVault(deps: { keys: ProjectKeyStore; ring: KeyRing; now: (
     open: async (projectId, name, sealed) => (await of(projectId)).open(name, sealed),
     fingerprint: async (projectId, name, value) => (await of(projectId)).fingerprint(name, value),
     async keys() {
+      const ring = deps.ring();
       const counts: KeyCounts = { all: 0, earlier: 0, locked: 0 };
       for (const [id, count] of await keys.counts()) {
         counts.all += count;

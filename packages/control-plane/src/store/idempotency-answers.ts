@@ -11,7 +11,7 @@ const MAX_ROWS = 1_000;
 const MAX_BYTES = 16 * 1_048_576;
 
 export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerStore => ({
-  begin({ user_id, request, body_hash, claim, claimed_until, expires_at, abandoned }, now) {
+  begin({ user_id, request, body_hash, isSameBody = (stored) => stored === body_hash, claim, claimed_until, expires_at, abandoned }, now) {
     return db.write(async (tx) => {
       const query = tx.selectFrom('kept_answers').where('user_id', '=', user_id).where('request', '=', request);
       await tx
@@ -33,7 +33,7 @@ export const createIdempotencyAnswerStore = (db: Database): IdempotencyAnswerSto
         .executeTakeFirst();
       // The other request gave its claim up at this moment; the caller tries again.
       if (row === undefined) return { kind: 'in_progress', renewed: null };
-      if (row.body_hash !== body_hash) return { kind: 'other_body' };
+      if (!isSameBody(row.body_hash)) return { kind: 'other_body' };
       if (row.answer !== null) return { kind: 'stored', answer: row.answer };
       const renewed = `${row.claim} ${row.claimed_until}`;
       if ((row.claimed_until ?? 0) > now && renewed !== abandoned) return { kind: 'in_progress', renewed };

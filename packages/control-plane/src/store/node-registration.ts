@@ -48,9 +48,18 @@ export function sameSecret(row: Pick<NodeRow, 'secret_hash'> | undefined, hash: 
 /** Returns whether a registration without news is authorized without a closer check. */
 export function isKnownSender(row: NodeRow, input: NodeRegister, { proof, requireSecrets, newSecret }: RegistrationContext): boolean {
   if (proof.kind === 'open') return true;
-  if (proof.kind === 'shared') return row.secret_hash === null && !requireSecrets && !(newSecret !== null && wantsSecret(input));
+  if (proof.kind === 'shared')
+    return (
+      row.secret_hash === null && row.shared_secret === proof.fingerprint && !requireSecrets && !(newSecret !== null && wantsSecret(input))
+    );
   if (proof.kind === 'join') return false;
-  return row.secret_used === 1 && row.hostname === input.hostname && row.role === input.role && sameSecret(row, proof.hash);
+  return (
+    row.secret_used === 1 &&
+    row.shared_secret === null &&
+    row.hostname === input.hostname &&
+    row.role === input.role &&
+    sameSecret(row, proof.hash)
+  );
 }
 
 type Registration = {
@@ -118,6 +127,7 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     // An admin's word lets one machine in.
     ...(before === undefined || before.host_ip === input.host_ip ? {} : { secret_reset_at: null }),
     ...(context.proof.kind === 'node' ? { secret_used: 1 } : {}),
+    shared_secret: context.proof.kind === 'shared' ? context.proof.fingerprint : null,
   };
   if (context.proof.kind === 'join') await useJoinToken(tx, context.proof.token_id, { boot_id: input.boot_id ?? null, node_id: id }, at);
   if (context.requireSecrets && context.proof.kind === 'shared') await seenFrom(tx, { hostname, role: input.role }, context.address);

@@ -20,6 +20,18 @@ import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
+const MOST_LISTED = 1_000;
+/** The nodes that AGENT_SECRET still authorizes. */
+export const withoutSecret = (db: Pick<Database, 'kysely'>): ReturnType<NodeStore['withoutSecret']> =>
+  db.kysely
+    .selectFrom('nodes')
+    .select(['hostname', 'role', 'agent_version', 'shared_secret', 'last_seen_at'])
+    .where((eb) => eb.or([eb('secret_hash', 'is', null), eb('secret_used', 'is distinct from', 1)]))
+    .orderBy('hostname')
+    .orderBy('role')
+    .limit(MOST_LISTED)
+    .execute();
+
 export function createNodeStore(db: Database, memory: NodeMemory, now: () => number, newId: NewId): NodeStore {
   const recordOf = (row: Row<'nodes'>): NodeRecord => memory.recordOf(row);
   /** Returns the record of a row that was just written, and stores it in memory. */
@@ -149,6 +161,8 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         capabilities: capabilities === null ? null : (JSON.parse(capabilities) as string[]),
       };
     },
+
+    withoutSecret: () => withoutSecret(db),
 
     async secretUsed(id, hash) {
       const changed = await db.writeOne((kysely) =>

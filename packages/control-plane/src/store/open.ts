@@ -4,6 +4,7 @@ import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
 import { createAuditStore } from './identity/audit.ts';
 import type { BackupStore } from '../domain/backups.ts';
+import type { RotationSource } from '../domain/rotation.ts';
 import { createBackupStore } from './backups.ts';
 import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
@@ -27,7 +28,7 @@ import { createMetaStore } from './meta.ts';
 import { createNodeQueryCache } from './memory/node-query-cache.ts';
 import { createAdmissionStore } from './identity/node-admissions.ts';
 import { createNodeMemory } from './memory/node-memory.ts';
-import { createNodeStore } from './nodes.ts';
+import { createNodeStore, withoutSecret } from './nodes.ts';
 import { createPolicyStore } from './identity/policy.ts';
 import { createProjectKeyStore } from './project-keys.ts';
 import { createProjectStore } from './projects.ts';
@@ -80,6 +81,12 @@ export async function openRecovery({
 export async function openBackups({ databaseUrl, log }: OpenStores): Promise<BackupStore & { close(): Promise<void> }> {
   const db = await openBeside(databaseUrl, log);
   return { ...createBackupStore(db), close: db.close };
+}
+
+/** Opens what `berth rotation` reads, beside a control plane that may run. Throws StoreError. */
+export async function openRotation({ databaseUrl, log }: OpenStores): Promise<RotationSource & { close(): Promise<void> }> {
+  const db = await openBeside(databaseUrl, log);
+  return { meta: createMetaStore(db), nodes: { withoutSecret: () => withoutSecret(db) }, keys: createProjectKeyStore(db), close: db.close };
 }
 
 /**

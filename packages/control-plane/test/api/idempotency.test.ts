@@ -113,7 +113,7 @@ describe('a control plane that was killed during a request', () => {
     const stores = await open();
     const { id } = await stores.users.create({ email: 'ann@example.com', role: 'developer', password_hash: null }, 0);
     const plane = (idempotencyAnswers: Stores['idempotencyAnswers'] = stores.idempotencyAnswers) =>
-      createRunOnce({ idempotencyAnswers, secrets: ['s'], now: Date.now });
+      createRunOnce({ idempotencyAnswers, secrets: () => ['s'], now: Date.now });
     return { stores, user: id, plane };
   }
 

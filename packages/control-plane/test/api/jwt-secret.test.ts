@@ -156,7 +156,7 @@ describe('the file of the secret', () => {
 describe('two control planes with one database', () => {
   const [A, B] = ['a'.repeat(40), 'b'.repeat(40)];
   let now = 1_000_000_000_000;
-  const watch = (meta: MetaStore, ...secrets: string[]) => createSecretWatch({ meta, secrets, now: () => now });
+  const watch = (meta: MetaStore, ...secrets: string[]) => createSecretWatch({ meta, secrets: () => secrets, now: () => now });
 
   test('both report while their secrets differ, and no longer when one has stopped', async () => {
     const meta = metaOf();

@@ -247,5 +247,5 @@ test('a viewer sees names and fingerprints, and changes nothing', async () => {
 /** Opens what the API sealed, with the key of the harness. */
 function vaultOf(id: string): Promise<ProjectVault> {
   const ring = createKeyRing([Buffer.alloc(32, 7)]);
-  return createVault({ keys: api.stores.projectKeys, ring, now: () => 1 }).of(id);
+  return createVault({ keys: api.stores.projectKeys, ring: () => ring, now: () => 1 }).of(id);
 }

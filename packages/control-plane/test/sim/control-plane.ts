@@ -413,7 +413,8 @@ export function createControlPlane(deps: {
           return { text: given.hash, hash: given.hash };
         };
         const secret = shown?.secret ?? null;
-        const proof: AgentProof = shown === null ? { kind: 'open' } : secret === null ? { kind: 'shared' } : { kind: 'node', ...secret };
+        const proof: AgentProof =
+          shown === null ? { kind: 'open' } : secret === null ? { kind: 'shared', fingerprint: '' } : { kind: 'node', ...secret };
         const entry = {
           proof,
           requireSecrets: false,

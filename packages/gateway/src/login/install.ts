@@ -37,7 +37,7 @@ export async function installLogin(
   const context: Context = {
     ...deps,
     reports,
-    providers: createProviders(deps.config, deps.now, overrides),
+    providers: createProviders(deps, overrides),
     attempts: createAttempts(deps.sealer, deps.config.PUBLIC_URL.startsWith('https:'), deps.now),
     sso: createSso(deps),
   };

@@ -5,9 +5,10 @@
 import { createHash } from 'node:crypto';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable } from './fetch.ts';
+import type { Live } from '@berth/kit/live';
 import type { Provider } from './provider.ts';
 
-export type GithubOptions = { clientId: string; clientSecret: string; url: string; apiUrl: string; fetch: Fetch };
+export type GithubOptions = { clientId: string; clientSecret: Live<string>; url: string; apiUrl: string; fetch: Fetch };
 
 type Json = Record<string, unknown>;
 
@@ -23,12 +24,12 @@ export function createGithubProvider(options: GithubOptions): Provider {
   }
 
   async function accessToken(code: string, redirectUri: string, verifier: string): Promise<string> {
-    const { clientId, clientSecret } = options;
+    const { clientId } = options;
     // RFC 6749 section 4.1.3, RFC 7636 section 4.5
     const body = new URLSearchParams({
       grant_type: 'authorization_code',
       client_id: clientId,
-      client_secret: clientSecret,
+      client_secret: options.clientSecret(),
       code,
       redirect_uri: redirectUri,
       code_verifier: verifier,

@@ -17,6 +17,7 @@ import {
   ResponseBodyError,
   WWWAuthenticateChallengeError,
 } from 'openid-client';
+import type { Live } from '@berth/kit/live';
 import { Refusal } from '../login/refusal.ts';
 import { type Fetch, ProviderUnavailable, PROVIDER_TIMEOUT_MS } from './fetch.ts';
 import { createSignatures, type Signatures } from './id-token.ts';
@@ -27,7 +28,8 @@ export type OpenidOptions = {
   label: string;
   issuer: string;
   clientId: string;
-  clientSecret: string | undefined;
+  /** A reload replaces the value. */
+  clientSecret: Live<string | undefined>;
   /** True if the claim `hd` names the company that manages an account (Google). */
   hasHostedDomain?: boolean;
   /** True if the provider accepts `prompt=select_account` without announcing it in its metadata (Google). */
@@ -53,7 +55,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
 
   async function load(): Promise<Discovered> {
     try {
-      const config = await discovery(issuer, options.clientId, options.clientSecret, clientAuth(options.clientSecret), {
+      const config = await discovery(issuer, options.clientId, options.clientSecret(), clientAuth(options.clientSecret), {
         [customFetch]: (url, init) => options.fetch(url, init as RequestInit),
         timeout: Math.ceil(PROVIDER_TIMEOUT_MS / 1000),
         // oxlint-disable-next-line no-deprecated -- marked as deprecated only as a warning; a provider on this machine is its intended use.
@@ -171,14 +173,14 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
 }
 
 /** Selects the client authentication from the provider's metadata (RFC 8414 section 2); the default is client_secret_basic. */
-function clientAuth(secret: string | undefined): ClientAuth {
-  if (secret === undefined) return None();
-  const basic = ClientSecretBasic(secret);
-  const post = ClientSecretPost(secret);
+function clientAuth(clientSecret: Live<string | undefined>): ClientAuth {
   return (server, client, body, headers) => {
+    const secret = clientSecret();
+    if (secret === undefined) return None()(server, client, body, headers);
     const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
-    const chosen = methods.includes('client_secret_basic') || !methods.includes('client_secret_post') ? basic : post;
-    chosen(server, client, body, headers);
+    const chosen =
+      methods.includes('client_secret_basic') || !methods.includes('client_secret_post') ? ClientSecretBasic : ClientSecretPost;
+    chosen(secret)(server, client, body, headers);
   };
 }
 

@@ -1,5 +1,5 @@
 /** Creates the configured identity providers, in the order of the choice page. */
-import type { Config } from '../config.ts';
+import type { GatewayDeps } from '../deps.ts';
 import { createProviderFetch } from './fetch.ts';
 import { createGithubProvider } from './github.ts';
 import { createOpenidProvider } from './openid.ts';
@@ -15,7 +15,11 @@ export type ProviderOverrides = {
   timeoutMs?: number;
 };
 
-export function createProviders(config: Config, now: () => number, overrides: ProviderOverrides = {}): Map<string, Provider> {
+/** `secrets`: a reload replaces the client secrets. */
+export function createProviders(
+  { config, secrets, now }: Pick<GatewayDeps, 'config' | 'secrets' | 'now'>,
+  overrides: ProviderOverrides = {},
+): Map<string, Provider> {
   const fetch = createProviderFetch(overrides.timeoutMs);
   const list: Provider[] = [];
   if (config.OIDC_ISSUER !== undefined && config.OIDC_CLIENT_ID !== undefined)
@@ -25,7 +29,7 @@ export function createProviders(config: Config, now: () => number, overrides: Pr
         label: config.OIDC_NAME === 'oidc' ? 'single sign-on' : config.OIDC_NAME,
         issuer: config.OIDC_ISSUER,
         clientId: config.OIDC_CLIENT_ID,
-        clientSecret: config.OIDC_CLIENT_SECRET,
+        clientSecret: () => secrets().oidc,
         fetch,
         now,
       }),
@@ -34,7 +38,7 @@ export function createProviders(config: Config, now: () => number, overrides: Pr
     list.push(
       createGithubProvider({
         clientId: config.GITHUB_CLIENT_ID,
-        clientSecret: config.GITHUB_CLIENT_SECRET,
+        clientSecret: () => secrets().github ?? '',
         url: config.GITHUB_URL,
         apiUrl: config.GITHUB_API_URL,
         fetch,
@@ -47,7 +51,7 @@ export function createProviders(config: Config, now: () => number, overrides: Pr
         label: 'Google',
         issuer: overrides.googleIssuer ?? GOOGLE_ISSUER,
         clientId: config.GOOGLE_CLIENT_ID,
-        clientSecret: config.GOOGLE_CLIENT_SECRET,
+        clientSecret: () => secrets().google,
         hasHostedDomain: true,
         acceptsSelectAccount: true,
         fetch,

@@ -1,4 +1,5 @@
 /** Authenticates people by the JWT of a session or by a personal API token, and gateways by their shared secret (agents: agents.ts). */
+import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { LRUCache } from 'lru-cache';
@@ -9,7 +10,7 @@ import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
 import { type Origin, isOriginValid } from './origins.ts';
 import { sha256Of } from './secrets.ts';
-import { matchesAny } from './shared-secrets.ts';
+import { matcher } from './shared-secrets.ts';
 import type { Tokens } from './tokens.ts';
 
 /** Cache time of role, session and `disabled`, which the store decides and not the token. A disabled user must be out within 5 s. */
@@ -23,15 +24,15 @@ export type Caller = UserRecord & { credential: { kind: 'session'; id: string } 
 export type Callers = {
   /** Returns the user of `Authorization`. Throws unauthenticated. */
   user(authorization: string | undefined): Promise<Caller>;
-  /** Throws gateway_secret. */
-  gateway(secret: string | string[] | undefined): void;
+  /** Returns the value of GATEWAY_SECRET that the gateway sent. Throws gateway_secret. */
+  gateway(secret: string | string[] | undefined): string;
 };
 
 export type CallerDeps = {
   tokens: Tokens;
   stores: Pick<Stores, 'apiSessions' | 'apiTokens' | 'deviceTokens' | 'revokedSessions'>;
   changes: Changes;
-  gatewaySecrets: readonly string[];
+  gatewaySecrets: Live<readonly string[]>;
   now: () => number;
   log: Logger;
 };
@@ -40,7 +41,7 @@ export function createCallers(deps: CallerDeps): Callers {
   const { stores, now, log } = deps;
   const callerCache = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
   deps.changes.on('access', () => callerCache.clear());
-  const isGateway = matchesAny(deps.gatewaySecrets);
+  const gatewaySecret = matcher(deps.gatewaySecrets);
 
   async function callerOfSession(id: string, origin: Origin | null): Promise<Caller | null> {
     const found = await stores.apiSessions.find(id, now());
@@ -95,7 +96,9 @@ export function createCallers(deps: CallerDeps): Callers {
       return caller;
     },
     gateway(secret) {
-      if (!isGateway(secret)) throw new DomainError('gateway_secret');
+      const value = gatewaySecret(secret);
+      if (value === null) throw new DomainError('gateway_secret');
+      return value;
     },
   };
 }

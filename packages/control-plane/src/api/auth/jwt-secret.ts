@@ -4,6 +4,7 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
+import { derived, type Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
 import type { MetaStore } from '../../domain/stores.ts';
@@ -51,14 +52,21 @@ export type SecretWatch = {
 };
 
 /** Compares fingerprints in the database: each control plane must accept the tokens of every other one. */
-export function createSecretWatch(deps: { meta: MetaStore; secrets: readonly string[]; now: () => number }): SecretWatch {
+export function createSecretWatch(deps: { meta: MetaStore; secrets: Live<readonly string[]>; now: () => number }): SecretWatch {
   const { meta, now } = deps;
-  const [own = '', ...earlier] = deps.secrets.map((secret) => FINGERPRINT_KEY + fingerprintOf(secret));
-  const readable = new Set([own, ...earlier]);
+  const inUse = derived(deps.secrets, (secrets) => {
+    const [own = '', ...earlier] = secrets.map((secret) => FINGERPRINT_KEY + fingerprintOf(secret));
+    return { own, readable: new Set([own, ...earlier]) };
+  });
   let differs = false;
+  let published: string | null = null;
   return {
     async look() {
+      const { own, readable } = inUse();
       await meta.set(own, String(now()));
+      // After a rotation. A control plane that still signs with that value sets it again.
+      if (published !== null && published !== own) await meta.remove(published);
+      published = own;
       const entries = await meta.startingWith(FINGERPRINT_KEY);
       const stopped = entries.filter(({ value }) => !(Number(value) > now() - STOPPED_AFTER_MS));
       for (const { key } of stopped) await meta.remove(key);
@@ -68,7 +76,7 @@ export function createSecretWatch(deps: { meta: MetaStore; secrets: readonly str
       differs
         ? 'another control plane signs with another JWT secret, and its tokens are refused here: copy the file jwt-secret of one to STATE_DIR of each, or set JWT_SECRET'
         : null,
-    close: () => meta.remove(own),
+    close: () => meta.remove(inUse().own),
   };
 }
 

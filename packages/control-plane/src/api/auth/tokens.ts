@@ -1,5 +1,6 @@
 /** API tokens: JWT (RFC 7519), signed HS256 with the first secret and read with any of them, so that secrets can rotate. */
 import { createSecretKey } from 'node:crypto';
+import { derived, type Live } from '@berth/kit/live';
 import { errors, jwtVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
 import type { UserRecord } from '../../domain/records.ts';
@@ -18,12 +19,14 @@ export type Tokens = {
   read(token: string): Promise<ReadToken | null>;
 };
 
-export function createTokens(secrets: readonly string[], now: () => number): Tokens {
-  const keys = secrets.map((s) => createSecretKey(Buffer.from(s, 'utf8')));
-  const [current] = keys;
-  if (current === undefined) throw new Error('a JWT secret is needed');
-  /** Caches verified tokens by their digest, because each verification waits for another thread. */
-  const verified = new LRUCache<string, ReadToken>({ max: MAX_CACHED_TOKENS });
+export function createTokens(secrets: Live<readonly string[]>, now: () => number): Tokens {
+  const inUse = derived(secrets, (values) => {
+    const keys = values.map((s) => createSecretKey(Buffer.from(s, 'utf8')));
+    const [current] = keys;
+    if (current === undefined) throw new Error('a JWT secret is needed');
+    /** Caches verified tokens by their digest, because each verification waits for another thread. */
+    return { keys, current, verified: new LRUCache<string, ReadToken>({ max: MAX_CACHED_TOKENS }) };
+  });
   return {
     mint: (user, sessionId, origin) =>
       new SignJWT({ email: user.email, role: user.role, sid: sessionId, ...(origin === null ? {} : { origin: originText(origin) }) })
@@ -32,8 +35,9 @@ export function createTokens(secrets: readonly string[], now: () => number): Tok
         .setSubject(user.id)
         .setIssuedAt(Math.floor(now() / 1000))
         .setExpirationTime(Math.floor(now() / 1000) + TOKEN_SECONDS)
-        .sign(current),
+        .sign(inUse().current),
     async read(token) {
+      const { keys, verified } = inUse();
       const digest = sha256Of(token);
       const cached = verified.get(digest);
       if (cached !== undefined) return cached.expiresAt > now() ? cached : null;

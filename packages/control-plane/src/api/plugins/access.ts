@@ -7,18 +7,21 @@ import { DomainError } from '../../domain/errors.ts';
 import type { Presence } from '../../domain/presence.ts';
 import type { Agents } from '../agents.ts';
 import type { Callers } from '../auth/callers.ts';
+import type { SecretUse } from '../auth/secret-use.ts';
 import type { Server } from '../define.ts';
 
 type Seen = {
   presence: Presence;
+  secretUse: Pick<SecretUse, 'gatewaySent'>;
   /** Records an address from which a valid secret came (kit/connections.ts). */
   vouch: (address: string) => void;
 };
 
-export function installAccess(server: Server, callers: Callers, agents: Agents, { presence, vouch }: Seen): void {
+export function installAccess(server: Server, callers: Callers, agents: Agents, { presence, secretUse, vouch }: Seen): void {
   const vouchFor = ({ raw }: FastifyRequest): void => vouch(raw.socket.remoteAddress ?? '');
   server.decorateRequest('caller', null);
   server.decorateRequest('agent', null);
+  server.decorateRequest('gatewaySecret', null);
   server.decorateRequest('audited', null);
   server.decorateRequest('problemCode', null);
   server.addHook('onRequest', (request, _reply, done) => {
@@ -32,8 +35,9 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
       // Without AGENT_SECRET everybody is accepted, so it says nothing about the address.
       if (request.agent?.kind !== 'open') vouchFor(request);
     } else if (who === 'gateway') {
-      callers.gateway(request.headers['x-gateway-secret']);
+      request.gatewaySecret = callers.gateway(request.headers['x-gateway-secret']);
       vouchFor(request);
+      secretUse.gatewaySent(request.gatewaySecret, request.ip);
     } else return person(request, who);
     done();
   });

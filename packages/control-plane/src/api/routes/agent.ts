@@ -1,8 +1,9 @@
 /**
  * Routes of agents (docs/contract.md "Agent API", docs/interfaces.md "Agent API beyond the contract"). They ignore unknown fields.
  */
-import { randomBytes } from 'node:crypto';
+import { createHmac, randomBytes } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
+import { derived } from '@berth/kit/live';
 import type { NodeRegister } from '@berth/wire/node';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
@@ -69,6 +70,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
         ...(secret === undefined ? {} : { node_secret: secret }),
         ...(open === null ? {} : { open_tasks: open }),
         ...(forget.length === 0 ? {} : { forget }),
+        config_etag: configEtag(),
       };
     },
     LARGE,
@@ -109,12 +111,21 @@ export function agentRoutes(route: Define, deps: Deps): void {
     if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
   }
 
+  /** The same at every control plane. Whoever gets it may also request the password. */
+  const configEtag = derived(settings.registry, ({ addr, user, password }) =>
+    createHmac('sha256', password)
+      .update(JSON.stringify(['berth registry', addr, user]))
+      .digest('base64url')
+      .slice(0, 16),
+  );
+
   route('agentConfig', async ({ request }) => {
     await agents.checkRequest(request);
+    const { addr, user, password } = settings.registry();
     return {
-      registry_addr: settings.registry.addr,
-      registry_user: settings.registry.user,
-      registry_password: settings.registry.password,
+      registry_addr: addr,
+      registry_user: user,
+      registry_password: password,
       base_domain: settings.baseDomain,
     };
   });

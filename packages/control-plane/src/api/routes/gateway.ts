@@ -1,6 +1,7 @@
 /** Routes of gateways (docs/interfaces.md "Between our own processes"): the policy, and state that all gateways share. */
 import { DEVICE_CODE_SECONDS, DEVICE_POLL_SECONDS, DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
 import { DomainError } from '../../domain/errors.ts';
+import { readRotation } from '../../domain/rotation.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
@@ -43,6 +44,10 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     else void reply.code(200).type('application/json').send(answer.bytes);
     return SENT;
   });
+
+  route('gatewaySeen', ({ body, request }) => deps.secretUse.gatewaySeen(body, request.gatewaySecret ?? '', request.ip));
+
+  route('gatewayRotation', () => readRotation({ ...stores, keys: stores.projectKeys }, now(), false));
 
   route('revokeSession', async ({ body }) => {
     await stores.revokedSessions.revoke({ ...body, expires_at: Date.parse(body.expires_at) }, now());

@@ -47,7 +47,7 @@ export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps)
     const made = await stores.joinTokens.create({ id, hash: sha256Of(token), role, name, created_by: user.email, expires_at }, now());
     const { controlPlaneUrl, registry, version } = settings;
     const served = await packages.ofVersion(version);
-    const joining = { role, name, controlPlaneUrl, registryAddr: registry.addr, version, packages: served };
+    const joining = { role, name, controlPlaneUrl, registryAddr: registry().addr, version, packages: served };
     return { ...joinTokenView(made), token, ...joinCommand(joining) };
   });
 

@@ -196,6 +196,8 @@ export type Tables = {
     secret_used: Flag | null;
     /** When an admin revoked the secret; null again after the next one is issued. */
     secret_reset_at: Ms | null;
+    /** Fingerprint of the value of AGENT_SECRET that its last registration sent; null: another secret, or none. */
+    shared_secret: string | null;
     /** domain/boots.ts. */
     boots: Json | null;
     schedulable: Flag;

@@ -68,6 +68,7 @@ const FINGERPRINT_COLUMNS = [
   'capabilities',
   'secret_hash',
   'secret_used',
+  'shared_secret',
   'boots',
   'schedulable',
   'deleting_at',

@@ -22,6 +22,7 @@ import { secrets } from './0016_secrets.ts';
 import { git } from './0017_git.ts';
 import { hooks } from './0018_hooks.ts';
 import { backups } from './0019_backups.ts';
+import { sharedSecret } from './0021_shared_secret.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -42,4 +43,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0017_git': git(capabilities),
   '0018_hooks': hooks(capabilities),
   '0019_backups': backups(capabilities),
+  '0021_shared_secret': sharedSecret(capabilities),
 });
