@@ -79,6 +79,23 @@ export const MACHINE_COMMANDS: Readonly<Record<string, MachineCommand>> = {
     options: [],
     example: ['berth schema', 'shows whether the database is newer or older than the programs'],
   },
+  rotate: {
+    summary: 'Replace a shared secret while Berth runs, or show who uses the earlier one',
+    verbs: {
+      agent: 'AGENT_SECRET, of agents without a secret of their own',
+      gateway: 'GATEWAY_SECRET, between control plane and gateways',
+      session: 'SESSION_SECRET, of people who signed in',
+      jwt: 'JWT_SECRET, of API tokens',
+      secrets: 'SECRETS_KEY, which encrypts the keys of projects',
+    },
+    options: ['--status', '--finish', '--force', '--again', '--from', '--pid', '--no-reload', '--etc'],
+    example: ['berth rotate session', 'puts a new value in front; nobody is signed out'],
+  },
+  rotation: {
+    summary: 'Print which value of each secret every process has, as JSON',
+    options: [],
+    example: ['berth rotation', 'shows fingerprints, never values'],
+  },
   admin: {
     summary: 'Recover an admin when nobody can sign in',
     verbs: { recover: 'Make an account an enabled admin with a new password' },
