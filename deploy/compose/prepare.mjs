@@ -66,9 +66,9 @@ function write(process, name, text) {
 }
 
 /** One secret that several processes share. The first process is the one whose secret counts where another has none. */
-function shared(name, ...processes) {
+function shared(name, processes, encoding = 'hex') {
   const found = processes.map((process) => read(process, name));
-  const value = found.find((text) => text !== null && text !== '') ?? randomBytes(32).toString('hex');
+  const value = found.find((text) => text !== null && text !== '') ?? randomBytes(32).toString(encoding);
   // The current secret is the first of several. The control plane accepts the earlier ones too.
   processes.forEach((process, at) => {
     if (found[at] === null) write(process, name, value.split(',')[0]);
@@ -116,10 +116,13 @@ if (!/^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?
 if (!/^[^@\s]+@[^@\s]+$/.test(ACME_EMAIL)) problems.push(`ACME_EMAIL=${ACME_EMAIL} is no e-mail address`);
 const names = ['control-plane', 'gateway', 'agent-builder', 'agent-deploy', 'registry'];
 if (names.map((name) => canWrite(join(SECRETS, name), `${BERTH_ETC}/secrets/${name}`)).every(Boolean)) {
-  shared('AGENT_SECRET', 'control-plane', 'agent-builder', 'agent-deploy');
-  shared('GATEWAY_SECRET', 'control-plane', 'gateway');
-  shared('SESSION_SECRET', 'gateway');
-  const password = shared('REGISTRY_PASSWORD', 'control-plane');
+  shared('AGENT_SECRET', ['control-plane', 'agent-builder', 'agent-deploy']);
+  shared('GATEWAY_SECRET', ['control-plane', 'gateway']);
+  shared('SESSION_SECRET', ['gateway']);
+  // Berth would make these two beside its database, where `berth rotate` does not replace them.
+  shared('JWT_SECRET', ['control-plane']);
+  shared('SECRETS_KEY', ['control-plane'], 'base64');
+  const password = shared('REGISTRY_PASSWORD', ['control-plane']);
   if (read('registry', 'htpasswd') === null && password !== '') write('registry', 'htpasswd', htpasswd(password));
 }
 canWrite(SVC_ROOT, SVC_ROOT);
