@@ -252,6 +252,9 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const other = facts.live.find((o) => o.status === 'deploying');
   if (other !== undefined) return waitForOwnWork(draft, d, `deployment ${other.generation} is still deploying`);
   const running = facts.live.find((o) => o.status === 'running');
+  // A newer request that found this one deploying did not supersede it. It overtook when this one lost its node.
+  if (running !== undefined && running.generation > d.generation)
+    return leave(draft, d, 'superseded', null, `deployment ${running.generation}, which is newer, went live first`);
   const rows = mountsOf(d.settings.datasets, facts.datasets);
   if (!('mounts' in rows)) {
     const { code, message, final } = rows;

@@ -59,6 +59,12 @@ export const TRANSITIONS = [
     to: 'failed',
     when: 'no deploy node was eligible in time, a dataset was not ready in time, another version may still be writing, mount paths conflict, or a login is required and AUTH_SERVICE_URL is not set',
   },
+  {
+    from: 'built',
+    event: 'tick',
+    to: 'superseded',
+    when: 'a newer deployment went live first, because this one lost its node',
+  },
   { from: 'built', event: 'cancel', to: 'cancelled', when: 'always' },
   {
     from: 'built',

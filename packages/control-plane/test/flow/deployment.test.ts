@@ -329,6 +329,13 @@ const ROWS: Row[] = [
   // built
   { name: 'an eligible node gets it', d: on.built(), event: { type: 'tick' }, to: 'deploying' },
   {
+    name: 'a newer deployment went live while it looked for another node',
+    d: on.built({ generation: 3 }),
+    event: { type: 'tick' },
+    facts: { live: [on.built({ generation: 3 }), on.running({ id: 'newer', generation: 4 })] },
+    to: 'superseded',
+  },
+  {
     name: 'it waits while another deployment of the project is deploying',
     d: on.built(),
     event: { type: 'tick' },
