@@ -9,9 +9,10 @@ const LICENSE_FILE = /^(licen[cs]e|copying|notice|unlicense)([.-].*)?$/i;
 
 type Manifest = { name: string; version: string; license?: string; author?: string | { name?: string } };
 
-/** @returns the packages in the bundles, as folders relative to the repository */
-export function bundledPackages({ inputs }: Metafile): string[] {
-  const folders = Object.keys(inputs).map((path) => /^(.*node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]);
+/** @returns the packages of which the bundles contain code, as folders relative to the repository */
+export function bundledPackages({ outputs }: Metafile): string[] {
+  const files = Object.values(outputs).flatMap(({ inputs }) => Object.keys(inputs));
+  const folders = files.map((path) => /^(.*node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]);
   return [...new Set(folders.filter((folder) => folder !== undefined))].toSorted();
 }
 
