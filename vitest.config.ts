@@ -94,8 +94,8 @@ export default defineConfig({
           include: REAL,
           exclude: [...BROWSER, ...INSTALLED],
           sequence: { groupOrder: 2 },
-          // Each file spends half of its time on waits for engines, registries and proxies, so three files fill two cores.
-          maxWorkers: 3,
+          // Each file spends half of its time on waits for engines, registries and proxies: three files leave a quarter of two cores idle.
+          maxWorkers: 4,
           testTimeout: 120_000,
         },
       },
