@@ -1,4 +1,5 @@
 /** A check, and the facts that several checks use. Each fact is read once. */
+import { dirname } from 'node:path';
 import type { Result } from './result.ts';
 import { type Instance, lastLine, type MachineRole } from './roles.ts';
 import type { Ran, System } from './system.ts';
@@ -153,16 +154,20 @@ export async function controlPlaneOf({ facts, all }: Context, instance: Instance
   return here === undefined ? (instance.settings.get('CONTROL_PLANE_URL')?.replace(/\/+$/, '') ?? null) : facts.urlOf(here);
 }
 
+/** For people. In the folder, compose also reads compose.override.yml; with `-f` it does not. */
+export const composeCommand = ({ file }: Pick<Instance, 'file'>, args: string): string =>
+  `cd ${dirname(file ?? '.')} && docker compose ${args}`;
+
 /** The command that restarts an instance. */
 export const restartOf = ({ how, name, file, role }: Instance): string =>
   how === 'compose'
-    ? `docker compose -f ${file} restart ${name}`
+    ? composeCommand({ file }, `restart ${name}`)
     : how === 'package'
       ? `systemctl restart ${unitOf({ name })}`
       : `bin/berth ${role}`;
 export const logOf = ({ how, name, file }: Instance): string =>
   how === 'compose'
-    ? `docker compose -f ${file} logs --tail 50 ${name}`
+    ? composeCommand({ file }, `logs --tail 50 ${name}`)
     : how === 'package'
       ? `journalctl -u ${unitOf({ name })} -n 50`
       : 'its log';

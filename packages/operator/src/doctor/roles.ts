@@ -93,9 +93,7 @@ async function addCompose(system: System, etc: string, found: Found): Promise<bo
   const folder = composeFolder(etc);
   const file = join(folder, 'compose.yml');
   if ((await system.stat(file).catch(() => undefined)) === undefined) return false;
-  const answer = await system.run(['docker', 'compose', '--project-directory', folder, '-f', file, 'config', '--format', 'json'], {
-    timeoutMs: COMPOSE_MS,
-  });
+  const answer = await system.run(['docker', 'compose', 'config', '--format', 'json'], { timeoutMs: COMPOSE_MS, cwd: folder });
   if (answer === null || answer.code !== 0) {
     const why =
       answer === null ? 'the docker command is missing' : answer.ended !== null ? 'it did not end in time' : lastLine(answer.stderr);

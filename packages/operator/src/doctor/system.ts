@@ -13,7 +13,7 @@ import { type Folder, FOLDER_SCRIPT } from './folder-script.ts';
 export type Answer = { status: number; date: string | null; text: string };
 export type SeenCertificate = { subject: string; names: readonly string[]; validTo: number };
 export type Ran = Pick<ExecResult, 'code' | 'stdout' | 'stderr' | 'ended'>;
-export type RunOptions = { timeoutMs: number; env?: Record<string, string>; stdin?: string; secrets?: readonly string[] };
+export type RunOptions = { timeoutMs: number; cwd?: string; env?: Record<string, string>; stdin?: string; secrets?: readonly string[] };
 export type FileFacts = { mode: number; uid: number; gid: number };
 
 export type System = {
@@ -62,13 +62,14 @@ export function thisMachine(): System {
     list: (path) => readdir(path).catch((error: unknown) => undefinedIfMissing(error) ?? []),
     stat: (path) => stat(path).then(({ mode, uid, gid }) => ({ mode: mode & 0o7777, uid, gid }), undefinedIfMissing),
     folder: lookAt,
-    async run(argv, { timeoutMs, env: more = {}, stdin, secrets = [] }) {
+    async run(argv, { timeoutMs, cwd, env: more = {}, stdin, secrets = [] }) {
       try {
         return await exec(argv, {
           env: { ...PROGRAM_ENV, ...pathOf(env), ...passed, ...more },
           timeoutMs,
           killAfterMs: 500,
           redact: secrets,
+          ...(cwd === undefined ? {} : { cwd }),
           ...(stdin === undefined ? {} : { stdin }),
         });
       } catch (error) {

@@ -106,13 +106,15 @@ export async function composeProblem(): Promise<string | undefined> {
 const MINUTES = 60_000;
 
 export async function startCompose(baseDomain: string): Promise<void> {
-  const compose = ['docker', 'compose', '--project-directory', COMPOSE, '-f', `${COMPOSE}/compose.yml`];
-  const up = await exec([...compose, 'up', '-d', '--wait', '--wait-timeout', '300'], { env: PROGRAM_ENV, timeoutMs: 15 * MINUTES });
+  const compose = ['docker', 'compose'];
+  // In the folder, compose also reads compose.override.yml; with `-f` it does not.
+  const inFolder = { env: PROGRAM_ENV, cwd: COMPOSE };
+  const up = await exec([...compose, 'up', '-d', '--wait', '--wait-timeout', '300'], { ...inFolder, timeoutMs: 15 * MINUTES });
   if (up.code !== 0) {
-    const log = await exec([...compose, 'logs', '--no-color', '--tail', '20'], { env: PROGRAM_ENV, timeoutMs: MINUTES });
+    const log = await exec([...compose, 'logs', '--no-color', '--tail', '20'], { ...inFolder, timeoutMs: MINUTES });
     throw new Problem(`docker compose up failed:\n${up.stderr.trim()}\n${log.stdout.trim()}`);
   }
-  const shown = await execOk([...compose, 'ps', '--format', '{{.Service}} {{.Status}}'], { env: PROGRAM_ENV, timeoutMs: MINUTES });
+  const shown = await execOk([...compose, 'ps', '--format', '{{.Service}} {{.Status}}'], { ...inFolder, timeoutMs: MINUTES });
   for (const line of shown.stdout.trim().split('\n')) print(`ready: ${line}`);
   print(`Berth runs: https://${baseDomain}`);
   print(`first password: cd ${COMPOSE} && docker compose exec control-plane cat /var/lib/berth/admin-password`);

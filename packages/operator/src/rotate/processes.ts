@@ -16,7 +16,8 @@ export type How = { etc: string; pids: readonly number[]; reload: boolean };
 const COMMAND_MS = 60_000;
 const composeFile = (etc: string): string => join(etc, 'compose', 'compose.yml');
 export const usesCompose = ({ etc }: How): boolean => existsSync(composeFile(etc));
-const compose = (etc: string, ...args: string[]): readonly string[] => ['docker', 'compose', '-f', composeFile(etc), ...args];
+/** In the folder, compose also reads compose.override.yml; with `-f` it does not. */
+const compose = (etc: string, ...args: string[]): Promise<string> => run(['docker', 'compose', ...args], { cwd: join(etc, 'compose') });
 /** `agent-builder` -> berth-agent@builder. */
 const unitOf = (process: string): string => `berth-${process.replace(/^agent-/, 'agent@')}`;
 
@@ -35,9 +36,9 @@ export async function reload(how: How, processes: readonly string[]): Promise<st
     return `sent SIGHUP to ${how.pids.join(', ')}`;
   }
   if (usesCompose(how)) {
-    const running = await run(compose(how.etc, 'ps', '--services', '--status', 'running'));
+    const running = await compose(how.etc, 'ps', '--services', '--status', 'running');
     const services = names.filter((name) => running.split('\n').includes(name));
-    if (services.length > 0) await run(compose(how.etc, 'kill', '-s', 'HUP', ...services));
+    if (services.length > 0) await compose(how.etc, 'kill', '-s', 'HUP', ...services);
     return services.length === 0 ? 'no container to reload' : `sent SIGHUP to the containers ${services.join(', ')}`;
   }
   if (!hasSystemd())
@@ -58,7 +59,7 @@ async function run(argv: readonly string[], options: { env?: NodeJS.ProcessEnv; 
 export async function readRotation(how: How): Promise<Rotation | null> {
   const { etc } = how;
   const controlPlane = readText(join(etc, 'control-plane.env'));
-  if (usesCompose(how)) return JSON.parse(await run(compose(etc, 'exec', '-T', 'control-plane', 'berth', 'rotation'))) as Rotation;
+  if (usesCompose(how)) return JSON.parse(await compose(etc, 'exec', '-T', 'control-plane', 'berth', 'rotation')) as Rotation;
   if (controlPlane !== undefined) return JSON.parse(await ofDatabase(parseEnv(controlPlane))) as Rotation;
   const gateway = readText(join(etc, 'gateway.env'));
   return gateway === undefined ? null : ofGateway(etc, parseEnv(gateway));

@@ -240,6 +240,16 @@ describe('each fault is found once', () => {
       { http: { 'http://127.0.0.1:8080/readyz': readyz({ parts: [{ name: 'secrets', ok: true, detail: '' }] }) } },
       /^there is no backup, and no schedule/,
     ],
+    [
+      'backups by hand only',
+      {
+        files: { '/etc/berth/control-plane.env': 'BASE_DOMAIN=apps.example.com\nPUBLIC_IPS=203.0.113.7\n' },
+        http: {
+          'http://127.0.0.1:8080/readyz': readyz({ parts: [{ name: 'backups', ok: true, detail: 'the last backup is 400 d old' }] }),
+        },
+      },
+      /^there is no schedule for backups \(the last backup is 400 d old\)$/,
+    ],
     ['a failing loop', part('loop scheduler', 'the last run failed'), /^control-plane reports: loop scheduler: the last run failed$/],
     [
       'an agent that is not ready',
@@ -418,6 +428,18 @@ it('no secret is in the report or in the arguments of a program', async () => {
   expect(PASSWD).toContain('berth');
 });
 
+it('advice about a missing key never makes a new one', async () => {
+  const path = '/etc/berth/secrets/control-plane/SECRETS_KEY';
+  const { findings } = await examine({
+    files: {
+      '/etc/berth/control-plane.env': `BASE_DOMAIN=${DOMAIN}\nBACKUP_TO=/mnt/backups\nSECRETS_KEY_FILE=${path}\n`,
+      [path]: undefined,
+    },
+  });
+  const found = findings.find(({ problem }) => problem.startsWith('control-plane: SECRETS_KEY_FILE names'));
+  expect(found?.remedy).toBe('put the key back (docs/disasters.md "The key is gone"); do not make a new one');
+});
+
 describe('with compose', () => {
   const file = '/etc/berth/compose/compose.yml';
   const agent = { command: ['agent'], environment: { NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://127.0.0.1:8080' } };
@@ -429,6 +451,7 @@ describe('with compose', () => {
         environment: {
           LISTEN: '0.0.0.0:8080',
           BASE_DOMAIN: DOMAIN,
+          BACKUP_TO: '/mnt/backups',
           AGENT_SECRET_FILE: '/etc/berth/secrets/control-plane/AGENT_SECRET',
           NOTHING: null,
         },
@@ -450,9 +473,9 @@ describe('with compose', () => {
     access: { '/srv/secrets/AGENT_SECRET': { mode: 0o600, uid: 10_001, gid: 10_001 }, ...more.access },
     http: { 'http://172.20.0.2:8080/readyz': readyz(), ...more.http },
     runs: {
-      'docker compose --project-directory': ran(JSON.stringify(project)),
-      [`docker compose -f ${file} ps`]: containers(),
-      [`docker compose -f ${file} exec -T traefik traefik version`]: ran('Version: 3.7.13'),
+      'docker compose config': ran(JSON.stringify(project)),
+      [`docker compose ps`]: containers(),
+      [`docker compose exec -T traefik traefik version`]: ran('Version: 3.7.13'),
       'docker ps': ran('abc\n'),
       'docker inspect': ran('172.20.0.2 \n'),
       ...more.runs,
@@ -467,10 +490,10 @@ describe('with compose', () => {
   it.each<[string, Fault, RegExp]>([
     [
       'a container that restarts',
-      { runs: { [`docker compose -f ${file} ps`]: containers({ State: 'restarting' }) } },
+      { runs: { [`docker compose ps`]: containers({ State: 'restarting' }) } },
       /^the container of traefik restarts again/,
     ],
-    ['no container', { runs: { [`docker compose -f ${file} ps`]: ran('[]') } }, /there is no container of traefik$/],
+    ['no container', { runs: { [`docker compose ps`]: ran('[]') } }, /there is no container of traefik$/],
     [
       'a secret of root',
       { access: { '/srv/secrets/AGENT_SECRET': { mode: 0o600, uid: 0, gid: 0 } } },
@@ -480,8 +503,12 @@ describe('with compose', () => {
     const { findings } = await examine(composed(fault));
     expect(findings.filter((one) => problem.test(one.problem))).toHaveLength(1);
   });
+  it('advice about compose keeps compose.override.yml', async () => {
+    const { findings } = await examine(composed({ runs: { 'docker compose ps': ran('[]') } }));
+    expect(findings.map(({ remedy }) => remedy)).toContain('cd /etc/berth/compose && docker compose up --detach traefik');
+  });
   it('a project that compose refuses is named', async () => {
-    const { problems } = await examine(composed({ runs: { 'docker compose --project-directory': failed('set BASE_DOMAIN in .env') } }));
+    const { problems } = await examine(composed({ runs: { 'docker compose config': failed('set BASE_DOMAIN in .env') } }));
     expect(problems).toEqual([`${file}: docker compose config failed: set BASE_DOMAIN in .env`]);
   });
 });

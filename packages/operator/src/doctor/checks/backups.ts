@@ -13,12 +13,15 @@ export const BACKUPS: Check = {
         const part = reached.value.parts.find(({ name }) => name === 'backups');
         const consequence = 'if the disk of the control plane is lost, all changes since the last backup are lost with it';
         const target = instance.settings.get('BACKUP_TO');
+        const remedy = `set BACKUP_TO in ${instance.file ?? 'the environment of the control plane'} (docs/backup.md); now: berth backup --to FOLDER`;
         if (part === undefined)
           return finding(
             'there is no backup, and no schedule for backups',
             'if the disk of the control plane is lost, projects, users and settings are lost with it',
-            `set BACKUP_TO in ${instance.file ?? 'the environment of the control plane'} (docs/backup.md); now: berth backup --to FOLDER`,
+            remedy,
           );
+        // Without a schedule, the control plane reports any age as good.
+        if (part.ok && (target ?? '') === '') return finding(`there is no schedule for backups (${part.detail})`, consequence, remedy);
         if (part.ok) return ok(`backups: ${part.detail}`);
         return finding(
           `backups: ${part.detail}${target === undefined ? '' : ` (BACKUP_TO=${target}, every ${instance.settings.get('BACKUP_INTERVAL') ?? '1h'})`}`,

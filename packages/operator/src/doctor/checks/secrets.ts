@@ -44,7 +44,7 @@ async function checkInstance({ system }: Context, instance: Instance): Promise<R
       finding(
         `${file} holds a secret, and every user of this machine can read it`,
         'a user of this machine can act as Berth',
-        `chmod 0640 ${file}; then replace the secret: berth rotate`,
+        `chown root:root ${file} && chmod 0600 ${file}; then replace the secret: berth rotate NAME (docs/rotate.md)`,
       ),
     );
   return found;
@@ -60,7 +60,9 @@ async function checkFile({ system }: Pick<Context, 'system'>, { name, path, uid,
         finding(
           `${instance.name}: ${name} names ${path}, which does not exist`,
           consequence,
-          `put the file back from a backup, or run: berth install ${instance.role}`,
+          name === 'SECRETS_KEY_FILE'
+            ? 'put the key back (docs/disasters.md "The key is gone"); do not make a new one'
+            : `put the file back from a backup, or run: berth install ${instance.role}`,
         ),
       ];
     const folder = await system.stat(dirname(path));
@@ -70,7 +72,7 @@ async function checkFile({ system }: Pick<Context, 'system'>, { name, path, uid,
         finding(
           `${path} has mode ${access.mode.toString(8).padStart(4, '0')}: other users of this machine can read it`,
           'a user of this machine can act as Berth',
-          `chmod 0700 ${dirname(path)} && chmod 0600 ${path}; then replace the secret: berth rotate`,
+          `chmod 0700 ${dirname(path)} && chmod 0600 ${path}; then replace the secret: berth rotate NAME (docs/rotate.md)`,
         ),
       );
     // Root reads every file.
@@ -115,7 +117,7 @@ async function checkKey({ facts, system }: Context, instance: Instance): Promise
   if (part.ok) return ok('the key of the secrets opens them');
   return finding(
     `the key of the secrets does not open all of them: ${part.detail}`,
-    'deployments of these projects fail, because their secrets cannot be read',
+    'deployments of these projects wait, and fail when their time is over',
     'set SECRETS_KEY to the key of the other control plane, or put the earlier key behind the present one (docs/secrets.md)',
   );
 }

@@ -1,5 +1,6 @@
 /** The state of each unit or container: not started, failed, or in a loop of restarts. */
-import { type Check, type Context, failedRun, logOf, unitOf } from '../check.ts';
+import { dirname } from 'node:path';
+import { type Check, composeCommand, type Context, failedRun, logOf, unitOf } from '../check.ts';
 import { finding, notChecked, ok, type Result } from '../result.ts';
 import { type Instance, ROLES } from '../roles.ts';
 
@@ -64,14 +65,14 @@ type Container = { Service?: string; State?: string; Status?: string; Health?: s
 async function checkCompose({ system }: Context, instances: readonly Instance[]): Promise<Result[]> {
   const file = instances[0]?.file;
   if (file === undefined || file === null) return [];
-  const ran = await system.run(['docker', 'compose', '-f', file, 'ps', '--all', '--format', 'json'], { timeoutMs: RUN_MS });
+  const ran = await system.run(['docker', 'compose', 'ps', '--all', '--format', 'json'], { timeoutMs: RUN_MS, cwd: dirname(file) });
   const why = failedRun('docker compose ps', ran);
   if (why !== null) return [notChecked(`the containers of ${file}: ${why}`)];
   const containers = rowsOf(ran?.stdout ?? '');
   return instances.map((instance) => {
     const found = containers.find(({ Service }) => Service === instance.name);
     const down = `${instance.name} does not run`;
-    const start = `docker compose -f ${file} up --detach ${instance.name}`;
+    const start = composeCommand({ file }, `up --detach ${instance.name}`);
     if (found === undefined) return finding(`${file}: there is no container of ${instance.name}`, down, start);
     if (found.State === 'restarting')
       return finding(

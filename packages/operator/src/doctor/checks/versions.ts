@@ -1,4 +1,5 @@
 /** Versions that Berth needs: Node.js, Traefik, the system, and agents that are not newer than their control plane. */
+import { dirname } from 'node:path';
 import { BERTH_VERSION, isOlderVersion, nodeWarning } from '@berth/wire/version';
 import { parseEnv } from '../../lib/etc-files.ts';
 import { type Check, type Context, failedRun, OLDER_AGENTS } from '../check.ts';
@@ -50,11 +51,11 @@ async function traefik({ instances, system }: Context): Promise<Result[]> {
   const proxies = instances.filter(({ role }) => role === 'proxy');
   return Promise.all(
     proxies.map(async ({ how, name, file, settings }) => {
-      const argv =
-        how === 'compose'
-          ? ['docker', 'compose', '-f', file ?? '', 'exec', '-T', name, 'traefik', 'version']
-          : [settings.get('TRAEFIK_BIN') ?? 'traefik', 'version'];
-      const ran = await system.run(argv, { timeoutMs: RUN_MS });
+      const isComposed = how === 'compose' && file !== null;
+      const argv = isComposed
+        ? ['docker', 'compose', 'exec', '-T', name, 'traefik', 'version']
+        : [settings.get('TRAEFIK_BIN') ?? 'traefik', 'version'];
+      const ran = await system.run(argv, { timeoutMs: RUN_MS, ...(isComposed ? { cwd: dirname(file) } : {}) });
       const why = failedRun('traefik', ran);
       if (why !== null) return notChecked(`the version of Traefik: ${why}`);
       const version = /^\s*Version:\s*v?(\S+)/m.exec(ran?.stdout ?? '')?.[1] ?? '';
