@@ -1,7 +1,9 @@
 /** Output, errors and exit codes of the commands of this package. */
 
-export const print = (line: string): void => void process.stdout.write(`${line}\n`);
-export const complain = (line: string): void => void process.stderr.write(`${line}\n`);
+/** A text of another machine must not steer the terminal: control characters are left out. */
+const plain = (line: string): string => line.replaceAll(/[^\P{C}\n\t]/gu, '');
+export const print = (line: string): void => void process.stdout.write(`${plain(line)}\n`);
+export const complain = (line: string): void => void process.stderr.write(`${plain(line)}\n`);
 
 /** Wrong arguments: exit code 2, and the usage is printed. */
 export class WrongUsage extends Error {
