@@ -1,5 +1,5 @@
 /** Environment files keep what the operator wrote, and a write is whole or not at all. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -42,6 +42,11 @@ test('a write has the mode from its first moment, and leaves no draft', () => {
 
 test('a failed write names the file and leaves no draft', () => {
   expect(() => writeText(join(folder, 'none', 'A'), 'x', { mode: 0o600, ...me })).toThrow(/none\/A cannot be written: ENOENT/);
+  const parent = mkdtempSync(join(folder, 'parent-'));
+  mkdirSync(join(parent, 'A'));
+  expect(() => writeText(join(parent, 'A'), 'x', { mode: 0o600, ...me })).toThrow(/A cannot be written: /);
+  expect(readdirSync(parent)).toEqual(['A']);
+  rmSync(parent, { recursive: true });
 });
 
 test('drafts of a killed run are removed, other files stay', () => {

@@ -1,5 +1,5 @@
 /** `berth install`: what it refuses, what it writes, and what it keeps. test/install/ runs it on whole machines. */
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -12,6 +12,7 @@ import { checkControlPlane, checkSystem, type Findings, isAtLeast } from '../src
 import { type ComposeSettings, wantedForCompose } from '../src/install/compose.ts';
 import { parseOptions } from '../src/install/options.ts';
 import { internalAddress, partsOf, projectDomain, registryHost, type Settings } from '../src/install/settings.ts';
+import { stateOf } from '../src/install/run.ts';
 import { shipped } from '../src/install/shipped.ts';
 import { type Extras, wantedFor } from '../src/install/wanted.ts';
 import { parseEnv } from '../src/lib/etc-files.ts';
@@ -214,6 +215,54 @@ describe('changes', () => {
     expect(statSync(at('one')).mode & 0o777).toBe(0o600);
   });
 
+  test('a link in place of a secret is named, and the file behind it keeps its mode and content', async () => {
+    writeFileSync(at('victim'), 'of another user\n', { mode: 0o644 });
+    symlinkSync(at('victim'), at('one'));
+    await expect(install(secret('one'))).rejects.toThrow(`${at('one')} is a symbolic link`);
+    await expect(install({ kind: 'shipped', path: at('one'), access: hidden, from: 'b.yml', text: 'of another user\n' })).rejects.toThrow(
+      `${at('one')} is a symbolic link`,
+    );
+    expect([text('victim'), statSync(at('victim')).mode & 0o777]).toEqual(['of another user\n', 0o644]);
+  });
+
+  test('a link that replaces a secret between question and answer is not followed', async () => {
+    writeFileSync(at('one'), 'secret\n', { mode: 0o644 });
+    const { changes } = await compare([secret('one')], { path: at('.shipped'), access: hidden });
+    writeFileSync(at('victim'), 'x', { mode: 0o644 });
+    rmSync(at('one'));
+    symlinkSync(at('victim'), at('one'));
+    expect(() => apply(changes, () => {})).toThrow(`${at('one')} is a symbolic link`);
+    expect(statSync(at('victim')).mode & 0o777).toBe(0o644);
+  });
+
+  test('a folder in place of a secret is named', async () => {
+    await install({ kind: 'folder', path: at('one'), access: { mode: 0o700, ...me } });
+    await expect(install(secret('one'))).rejects.toThrow(`${at('one')} is not a regular file`);
+  });
+
+  test('an environment file never gets a wider mode', async () => {
+    const wide = (values: Record<string, string>): Wanted => ({ ...env(values), access: { mode: 0o640, ...me } });
+    writeFileSync(at('a.env'), 'A=1\n', { mode: 0o600 });
+    expect((await install(wide({ A: '1' }))).says).toEqual([]);
+    await install(wide({ A: '1', B: '2' }));
+    expect(statSync(at('a.env')).mode & 0o777).toBe(0o600);
+    chmodSync(at('a.env'), 0o640);
+    expect((await install(env({ A: '1' }))).says).toEqual(['mode and owner of a.env']);
+    expect(statSync(at('a.env')).mode & 0o777).toBe(0o600);
+  });
+
+  test('a dry run removes no draft', async () => {
+    const draft = at('.one.0123456789ab.tmp');
+    writeFileSync(draft, 'half');
+    const { mode } = statSync(folder);
+    const wanted: Wanted = { kind: 'folder', path: folder, access: { mode: mode & 0o7777, ...me } };
+    const { changes } = await compare([wanted], { path: at('.shipped'), access: hidden });
+    expect(existsSync(draft)).toBe(true);
+    expect(changes.map(({ says }) => says)).toEqual([`${folder} without the drafts of a killed run`]);
+    apply(changes, () => {});
+    expect(existsSync(draft)).toBe(false);
+  });
+
   test('a new version replaces a file that comes with Berth, unless the operator changed it', async () => {
     const file = (content: string): Wanted => ({ kind: 'shipped', path: at('b.yml'), access: hidden, from: 'b.yml', text: content });
     await install(file('version: 1\n'));
@@ -245,7 +294,7 @@ describe('settings of the parts', () => {
     acmeEmail: 'ada@example.org',
     flags: new Set(),
   };
-  const extras: Extras = { users, shipped, madeByControlPlane: () => undefined, hasDatabase: false };
+  const extras: Extras = { users, shipped, madeByControlPlane: () => undefined, hasDatabase: false, needsKey: false };
   const valuesOf = (given: Partial<Settings>, more: Partial<Extras> = {}): Record<string, Readonly<Record<string, string>>> =>
     Object.fromEntries(
       wantedFor({ ...settings, ...given }, { ...extras, ...more }).flatMap((one) => (one.kind === 'env' ? [[one.path, one.values]] : [])),
@@ -288,9 +337,44 @@ describe('settings of the parts', () => {
   });
 
   test('keys that the control plane made itself are not replaced', () => {
-    const wanted = wantedFor(settings, { ...extras, hasDatabase: true, madeByControlPlane: (file) => `${file}-of-before` });
+    const wanted = wantedFor(settings, { ...extras, hasDatabase: true, needsKey: true, madeByControlPlane: (file) => `${file}-of-before` });
     const made = wanted.flatMap((one) => (one.kind === 'secret' && one.make !== undefined ? [one.make()] : []));
     expect(made).toEqual(['jwt-secret-of-before', 'secrets-key-of-before']);
+  });
+
+  test('no new key over a database that has one', () => {
+    const makeKey = (more: Partial<Extras>): string | undefined => {
+      const key = wantedFor(settings, { ...extras, ...more }).find((one) => one.kind === 'secret' && one.files[0]?.name === 'SECRETS_KEY');
+      return key?.kind === 'secret' ? key.make?.() : undefined;
+    };
+    expect(() => makeKey({ hasDatabase: true, needsKey: true })).toThrow(
+      'the database exists, and SECRETS_KEY is nowhere: put the key into /etc/berth/secrets/control-plane/SECRETS_KEY. If it is lost: ' +
+        'docs/disasters.md "The key is gone"',
+    );
+    expect(Buffer.from(makeKey({}) ?? '', 'base64')).toHaveLength(32);
+    expect(makeKey({ needsKey: true, madeByControlPlane: () => 'of before' })).toBe('of before');
+  });
+  test('a database needs its key; a new PostgreSQL database has none', () => {
+    const state = (lines: string): boolean[] => {
+      const { hasDatabase, needsKey } = stateOf(parseEnv(lines), folder);
+      return [hasDatabase, needsKey];
+    };
+    expect(state('')).toEqual([false, false]);
+    expect(state('DATABASE_URL=postgres://db/berth')).toEqual([true, false]);
+    expect(state('DATABASE_URL=postgres://db/berth\nSECRETS_KEY_FILE=/x')).toEqual([true, true]);
+    writeFileSync(at('berth.db'), '');
+    expect(state('')).toEqual([true, true]);
+    expect(state(`DATABASE_URL=sqlite:${at('berth.db')}`)).toEqual([true, true]);
+  });
+  test('a link in place of a key that the control plane made is not read', () => {
+    writeFileSync(at('victim'), 'of another user');
+    symlinkSync(at('victim'), at('jwt-secret'));
+    expect(() => stateOf(parseEnv(''), folder).madeByControlPlane('jwt-secret')).toThrow(`${at('jwt-secret')} is a symbolic link`);
+  });
+  test('only root reads environment files', () => {
+    const other = { uid: 900, gid: 900 };
+    const wanted = wantedFor(settings, { ...extras, users: { ...users, root: { uid: 0, gid: 0 }, berth: other } });
+    for (const one of wanted) if (one.kind === 'env') expect(one).toMatchObject({ access: { mode: 0o600, uid: 0, gid: 0 } });
   });
 
   test('compose: its files, and the settings that it asks for', () => {

@@ -1,7 +1,20 @@
 /** Compares the wishes of `berth install` with the files of this machine. It does not decide what a role needs. */
 import { createHash, randomBytes } from 'node:crypto';
-import { chmodSync, chownSync, existsSync } from 'node:fs';
-import { type Access, hasAccess, makeFolder, parseEnv, readText, removeDrafts, withVariables, writeText } from '../lib/etc-files.ts';
+import { existsSync } from 'node:fs';
+import {
+  type Access,
+  draftsIn,
+  hasAccess,
+  makeFolder,
+  parseEnv,
+  plainAccess,
+  readPlain,
+  readText,
+  removeDrafts,
+  setPlainAccess,
+  withVariables,
+  writeText,
+} from '../lib/etc-files.ts';
 import { bcryptHash, isBcryptOf } from './bcrypt.ts';
 
 /** A secret in the file of one process. `env` and `name`: where an operator may have it instead. */
@@ -69,16 +82,18 @@ function compareFolder({ path, access }: OfKind<'folder'>, { changes }: Work): v
     changes.push({ path, says: `folder ${path}`, apply: () => makeFolder(path, access) });
     return;
   }
-  // Half a write of a killed run is worth nothing, so this needs no question.
-  removeDrafts(path);
+  if (draftsIn(path).length > 0)
+    changes.push({ path, says: `${path} without the drafts of a killed run`, apply: () => void removeDrafts(path) });
   if (!hasAccess(path, access)) changes.push({ path, says: `mode and owner of ${path}`, apply: () => makeFolder(path, access) });
 }
 
 /** The name of a setting without `_FILE`. */
 const plainName = (name: string): string | undefined => (name.endsWith('_FILE') ? name.slice(0, -'_FILE'.length) : undefined);
 
-function compareEnv({ path, access, values, given }: OfKind<'env'>, work: Work): void {
+function compareEnv({ path, access: wanted, values, given }: OfKind<'env'>, work: Work): void {
   const text = readText(path);
+  // A mode that the operator made narrower stays.
+  const access = text === undefined ? wanted : { ...wanted, mode: wanted.mode & (plainAccess(path)?.mode ?? wanted.mode) };
   const there = parseEnv(text ?? '');
   const set: Record<string, string | undefined> = {};
   for (const [name, value] of Object.entries(values)) {
@@ -100,7 +115,7 @@ function compareEnv({ path, access, values, given }: OfKind<'env'>, work: Work):
 }
 
 function compareSecret({ files, value, make }: OfKind<'secret'>, work: Work): void {
-  const texts = files.map(({ path }) => readText(path)?.trim() ?? '');
+  const texts = files.map(({ path }) => readPlain(path)?.trim() ?? '');
   const byHand = (): string => files.map(secretByHand).find((text) => text !== '') ?? '';
   const secret = value ?? ((texts.find((text) => text !== '') ?? byHand()) || (make ?? newSecret)());
   for (const [i, { path, access }] of files.entries()) {
@@ -120,8 +135,8 @@ function secretByHand({ path, env, name }: SecretCopy): string {
 }
 
 async function compareHtpasswd({ path, access, user, password }: OfKind<'htpasswd'>, work: Work): Promise<void> {
-  const secret = work.secrets.get(password) ?? readText(password)?.trim() ?? '';
-  const lines = (readText(path) ?? '').split('\n').filter((line) => line !== '');
+  const secret = work.secrets.get(password) ?? readPlain(password)?.trim() ?? '';
+  const lines = (readPlain(path) ?? '').split('\n').filter((line) => line !== '');
   const mine = lines.find((line) => line.startsWith(`${user}:`));
   if (mine !== undefined && (await isBcryptOf(secret, mine.slice(user.length + 1)))) return compareAccess(path, access, work);
   const others = lines.filter((line) => line !== mine);
@@ -176,13 +191,7 @@ function compareShipped({ path, access, from, text }: OfKind<'shipped'>, work: W
 }
 
 function compareAccess(path: string, access: Access, { changes }: Work): void {
-  if (hasAccess(path, access)) return;
-  changes.push({
-    path,
-    says: `mode and owner of ${path}`,
-    apply() {
-      chownSync(path, access.uid, access.gid);
-      chmodSync(path, access.mode);
-    },
-  });
+  const now = plainAccess(path);
+  if (now?.mode === access.mode && now.uid === access.uid && now.gid === access.gid) return;
+  changes.push({ path, says: `mode and owner of ${path}`, apply: () => setPlainAccess(path, access) });
 }

@@ -1,9 +1,11 @@
 /** `berth install`: writes the settings and secrets of this machine's parts, and starts their units. */
 import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
+import { basename } from 'node:path';
 import { askSecret, askYes, canAsk } from '../lib/ask.ts';
 import { complain, print, Problem, runCommand, wordsOf, WrongUsage } from '../lib/command.ts';
-import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
+import { ETC, parseEnv, readPlain, readText } from '../lib/etc-files.ts';
+import { dataFolder } from '../rotate/copies.ts';
 import { osRelease, requireRoot, userNamed } from '../lib/machine.ts';
 import { ACME_CHALLENGES, acmeCaServer, type AcmeChallenge } from '../lib/traefik-config.ts';
 import { apply, type Change, compare } from './changes.ts';
@@ -129,8 +131,23 @@ async function extrasOf({ values }: Options, settings: Settings, users: Users): 
     nodeName: values.name,
     proxyAddresses: values['proxy-address'],
     ownAddress: settings.parts.has('deploy') && !hasOwnPlane ? await ownAddress(settings.controlPlane) : undefined,
-    madeByControlPlane: (file) => readText(`/var/lib/berth/${file}`)?.trim() || undefined,
-    hasDatabase: existsSync('/var/lib/berth/berth.db') || parseEnv(readText(ENV_FILES['control-plane']) ?? '').has('DATABASE_URL'),
+    ...stateOf(parseEnv(readText(ENV_FILES['control-plane']) ?? '')),
+  };
+}
+
+/** What an earlier control plane left. `env`: its settings. */
+export function stateOf(
+  env: ReadonlyMap<string, string>,
+  state = dataFolder(env),
+): Pick<Extras, 'madeByControlPlane' | 'hasDatabase' | 'needsKey'> {
+  const url = env.get('DATABASE_URL');
+  const file = url === undefined ? `${state}/berth.db` : url.startsWith('sqlite:') ? `${state}/${basename(url)}` : undefined;
+  const hasFile = file !== undefined && existsSync(file);
+  return {
+    madeByControlPlane: (name) => readPlain(`${state}/${name}`)?.trim() || undefined,
+    hasDatabase: hasFile || url !== undefined,
+    // A new PostgreSQL database is empty. The last step of an earlier run wrote this setting.
+    needsKey: hasFile || (file === undefined && env.has('SECRETS_KEY_FILE')),
   };
 }
 
@@ -181,7 +198,7 @@ async function joinToken(file: string | undefined): Promise<string> {
 }
 
 async function gatewaySecret(file: string | undefined): Promise<string | undefined> {
-  if (file === undefined && readText(`${SECRETS}/gateway/GATEWAY_SECRET`) === undefined)
+  if (file === undefined && readPlain(`${SECRETS}/gateway/GATEWAY_SECRET`) === undefined)
     throw new WrongUsage(`--gateway-secret-file is missing: on the control plane's machine it is ${SECRETS}/control-plane/GATEWAY_SECRET`);
   return secretFrom('--gateway-secret-file', file, 'GATEWAY_SECRET');
 }

@@ -2,7 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import type { AcmeChallenge } from '../lib/traefik-config.ts';
 import { traefikConfig } from '../lib/traefik-config.ts';
-import { type Access, ETC, type Owner, readText } from '../lib/etc-files.ts';
+import { Problem } from '../lib/command.ts';
+import { type Access, ETC, type Owner, readPlain } from '../lib/etc-files.ts';
 import { newSecret, type SecretCopy, type Wanted } from './changes.ts';
 import { addressUrl, ENV_FILES, type Part, type Settings } from './settings.ts';
 
@@ -27,6 +28,8 @@ export type Extras = {
   /** Text of a secret that the control plane made itself on an earlier start, by its file name. */
   madeByControlPlane: (file: 'jwt-secret' | 'secrets-key') => string | undefined;
   hasDatabase: boolean;
+  /** The database may have values that only its own SECRETS_KEY opens. */
+  needsKey: boolean;
 };
 
 /** Name of each process in /etc/berth/secrets, and its user. */
@@ -47,12 +50,10 @@ export const PACKAGE_DIR = '/var/lib/berth-packages';
 const secretPath = (process: Process, name: string): string => `${SECRETS}/${process}/${name}`;
 const agentOf = (role: 'builder' | 'deploy') => `agent-${role}` as const;
 
-type Sheet = { settings: Settings; extras: Extras; group: Access; wanted: Wanted[] };
+type Sheet = { settings: Settings; extras: Extras; wanted: Wanted[] };
 
 export function wantedFor(settings: Settings, extras: Extras): Wanted[] {
-  const { users } = extras;
-  const group: Access = { mode: 0o640, uid: 0, gid: users.berth.gid };
-  const sheet: Sheet = { settings, extras, group, wanted: [] };
+  const sheet: Sheet = { settings, extras, wanted: [] };
   folders(sheet);
   const build: Record<Part, (sheet: Sheet) => void> = {
     'control-plane': controlPlane,
@@ -92,10 +93,12 @@ function shared(
 }
 
 /** `fixed`: settings that no flag changes in this file. */
-function env({ wanted, group, settings }: Sheet, path: string, values: Record<string, string>, fixed: readonly string[] = []): void {
+function env({ wanted, extras, settings }: Sheet, path: string, values: Record<string, string>, fixed: readonly string[] = []): void {
   // A flag of this run replaces what is there, a default does not.
   const isGiven = (name: string): boolean => !fixed.includes(name) && BY_FLAG[name]?.some((flag) => settings.flags.has(flag)) === true;
-  wanted.push({ kind: 'env', path, access: group, values, given: new Set(Object.keys(values).filter(isGiven)) });
+  // systemd reads it as root. The other parts are in the group berth, so the group must not read it.
+  const access: Access = { mode: 0o600, ...extras.users.root };
+  wanted.push({ kind: 'env', path, access, values, given: new Set(Object.keys(values).filter(isGiven)) });
 }
 
 /** Which flags decide which settings. */
@@ -133,9 +136,9 @@ function controlPlane(sheet: Sheet): void {
   shared(sheet, 'AGENT_SECRET', ['control-plane', ...agents]);
   shared(sheet, 'GATEWAY_SECRET', hasGateway ? ['control-plane', 'gateway'] : ['control-plane']);
   shared(sheet, 'JWT_SECRET', ['control-plane'], { make: made('jwt-secret', newSecret) });
-  shared(sheet, 'SECRETS_KEY', ['control-plane'], { make: made('secrets-key', () => randomBytes(32).toString('base64')) });
+  shared(sheet, 'SECRETS_KEY', ['control-plane'], { make: made('secrets-key', () => newKey(extras)) });
   // Only an empty database needs the first password.
-  const hasPassword = !extras.hasDatabase || readText(secretPath('control-plane', 'ADMIN_PASSWORD')) !== undefined;
+  const hasPassword = !extras.hasDatabase || readPlain(secretPath('control-plane', 'ADMIN_PASSWORD')) !== undefined;
   if (hasPassword) shared(sheet, 'ADMIN_PASSWORD', ['control-plane'], { make: () => randomBytes(12).toString('base64url') });
   if (hasRegistry) shared(sheet, 'REGISTRY_PASSWORD', ['control-plane'], { value: extras.registryPassword });
   const secrets = ['AGENT_SECRET', 'GATEWAY_SECRET', 'JWT_SECRET', 'SECRETS_KEY']
@@ -155,6 +158,15 @@ function controlPlane(sheet: Sheet): void {
     ...Object.fromEntries(secrets.map((name) => [`${name}_FILE`, secretPath('control-plane', name)])),
   });
   sheet.wanted.push({ kind: 'folder', path: PACKAGE_DIR, access: { mode: 0o755, ...extras.users.root } });
+}
+
+function newKey({ needsKey }: Extras): string {
+  if (needsKey)
+    throw new Problem(
+      `the database exists, and SECRETS_KEY is nowhere: put the key into ${secretPath('control-plane', 'SECRETS_KEY')}. ` +
+        'If it is lost: docs/disasters.md "The key is gone"',
+    );
+  return randomBytes(32).toString('base64');
 }
 
 const hostOf = (address: string): string => (address.includes(':') ? `[${address}]` : address);

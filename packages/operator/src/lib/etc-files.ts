@@ -7,6 +7,10 @@ import {
   chmodSync,
   chownSync,
   closeSync,
+  constants,
+  fchmodSync,
+  fchownSync,
+  fstatSync,
   fsyncSync,
   lstatSync,
   mkdirSync,
@@ -36,6 +40,55 @@ export function readText(path: string): string | undefined {
   }
 }
 
+/**
+ * Opens a file in a folder that a service owns. Such a folder may hold a link that the service made: root must not follow it.
+ * Returns undefined where there is no file.
+ */
+function withPlainFile<T>(path: string, use: (file: number) => T): T | undefined {
+  let file: number;
+  try {
+    // Without O_NONBLOCK, a named pipe would wait for its writer.
+    file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return undefined;
+    if (code === 'ELOOP')
+      throw new Problem(`${path} is a symbolic link, which is not followed: put a regular file there`, { cause: error });
+    throw new Problem(`${path} cannot be opened: ${wordsOf(error)}`, { cause: error });
+  }
+  try {
+    if (!fstatSync(file).isFile()) throw new Problem(`${path} is not a regular file: put a regular file there`);
+    return use(file);
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** As readText, for a path that must be a regular file and no link. */
+export const readPlain = (path: string): string | undefined => withPlainFile(path, (file) => readFileSync(file, 'utf8'));
+
+/** Returns the mode and owner of a regular file, or undefined where there is none. */
+export const plainAccess = (path: string): Access | undefined =>
+  withPlainFile(path, (file) => {
+    const { mode, uid, gid } = fstatSync(file);
+    return { mode: mode & 0o7777, uid, gid };
+  });
+
+/** Gives a regular file this mode and owner. */
+export function setPlainAccess(path: string, access: Access): void {
+  const isThere = withPlainFile(path, (file) => {
+    setAccess(file, access);
+    return true;
+  });
+  if (isThere === undefined) throw new Problem(`${path} is missing`);
+}
+
+function setAccess(file: number, { mode, uid, gid }: Access): void {
+  fchownSync(file, uid, gid);
+  // After chown, which may clear bits.
+  fchmodSync(file, mode);
+}
+
 /** Names end so while they are written. A killed run may leave one behind: `removeDrafts`. */
 const DRAFT = /^\.(.+)\.[0-9a-f]{12}\.tmp$/;
 
@@ -45,9 +98,7 @@ export function writeText(path: string, text: string, { mode, uid, gid }: Access
     const file = openSync(draft, 'wx', 0o600);
     try {
       writeSync(file, text);
-      chownSync(draft, uid, gid);
-      // After chown, which may clear bits.
-      chmodSync(draft, mode);
+      setAccess(file, { mode, uid, gid });
       fsyncSync(file);
     } finally {
       closeSync(file);
@@ -87,11 +138,15 @@ export function hasAccess(path: string, { mode, uid, gid }: Access): boolean {
   return (found.mode & 0o7777) === mode && found.uid === uid && found.gid === gid;
 }
 
-/** Removes what a killed run left in a folder, and returns the paths. */
-export function removeDrafts(folder: string): string[] {
-  const left = readdirSync(folder)
+/** Returns what a killed run left in a folder. */
+export const draftsIn = (folder: string): string[] =>
+  readdirSync(folder)
     .filter((name) => DRAFT.test(name))
     .map((name) => join(folder, name));
+
+/** Removes what a killed run left in a folder, and returns the paths. */
+export function removeDrafts(folder: string): string[] {
+  const left = draftsIn(folder);
   for (const path of left) rmSync(path);
   return left;
 }

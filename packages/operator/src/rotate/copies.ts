@@ -1,8 +1,8 @@
 /** The copies of a secret on this machine: one file for each process that reads it. */
-import { existsSync, lstatSync, readdirSync, realpathSync } from 'node:fs';
-import { dirname, isAbsolute, join } from 'node:path';
+import { existsSync, readdirSync, realpathSync } from 'node:fs';
+import { basename, dirname, isAbsolute, join } from 'node:path';
 import { Problem } from '../lib/command.ts';
-import { parseEnv, readText, removeDrafts, writeText } from '../lib/etc-files.ts';
+import { parseEnv, plainAccess, readPlain, readText, removeDrafts, writeText } from '../lib/etc-files.ts';
 import type { RotatedSecret } from './names.ts';
 
 /** The limit of the gateway. */
@@ -29,7 +29,7 @@ export function findCopies(etc: string, secret: RotatedSecret): Copy[] {
     const usual = join(etc, 'secrets', name, secret.setting);
     // In a container, the path of the setting may be another one.
     const path = file !== '' && existsSync(file) ? file : existsSync(usual) ? usual : file;
-    if (path !== '') found.set(existsSync(path) ? realpathSync(path) : path, name);
+    if (path !== '') found.set(existsSync(path) ? join(realpathSync(dirname(path)), basename(path)) : path, name);
     else if (name === 'control-plane') {
       const generated = generatedFile(env, secret);
       if (generated !== null) found.set(generated, name);
@@ -91,7 +91,7 @@ export function valuesIn(text: string, what: string, { setting }: RotatedSecret)
 }
 
 function read(path: string, secret: RotatedSecret): string[] {
-  const text = readText(path);
+  const text = readPlain(path);
   if (text === undefined) throw new Problem(`${path} is missing, and a setting names it: ${secret.setting} of a process on this machine`);
   return valuesIn(text, path, secret);
 }
@@ -99,12 +99,13 @@ function read(path: string, secret: RotatedSecret): string[] {
 /** Replaces the file at once, with the same mode and owner. Returns false if it has these values. Throws a Problem, and keeps the file. */
 export function writeCopy({ path, values: before }: Copy, values: readonly string[]): boolean {
   if (before.join() === values.join()) return false;
-  const { mode, uid, gid } = lstatSync(path);
+  const access = plainAccess(path);
+  if (access === undefined) throw new Problem(`${path} is missing`);
   for (const left of removeDrafts(dirname(path))) if (existsSync(left)) throw new Problem(`${left} cannot be removed`);
   const text = `${values.join(',')}\n`;
-  writeText(path, text, { mode: mode & 0o7777, uid, gid });
-  const after = lstatSync(path);
-  if (readText(path) !== text || after.uid !== uid || after.gid !== gid || after.mode !== mode)
+  writeText(path, text, access);
+  const after = plainAccess(path);
+  if (readPlain(path) !== text || after?.uid !== access.uid || after.gid !== access.gid || after.mode !== access.mode)
     throw new Problem(`${path} is not as it was written: another program changed it, or the file system cannot keep its owner and mode`);
   return true;
 }

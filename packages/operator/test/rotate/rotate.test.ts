@@ -1,5 +1,5 @@
 /** The files of a rotation, without processes: `--no-reload`. The rotation with real processes is test/e2e/rotate.test.ts. */
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -62,6 +62,29 @@ test('puts one new value in front of every copy, and keeps mode and the earlier 
   expect(await rotate('gateway', '--finish')).toBe(0);
   expect([valuesOf('gateway', 'GATEWAY_SECRET'), valuesOf('control-plane', 'GATEWAY_SECRET')]).toEqual([[newest], [newest]]);
   expect(readdirSync(etc)).toEqual(['secrets']);
+});
+
+test('a link in place of a secret is named, and the file behind it stays', async () => {
+  const victim = join(etc, 'victim');
+  writeFileSync(victim, OLD, { mode: 0o640 });
+  symlinkSync(victim, put('gateway', 'GATEWAY_SECRET', OLD).replace('GATEWAY_SECRET', 'SESSION_SECRET'));
+  expect(await rotate('session')).toBe(1);
+  expect(printed).toContain(`${pathOf('gateway', 'SESSION_SECRET')} is a symbolic link`);
+  expect([readFileSync(victim, 'utf8'), statSync(victim).mode & 0o777]).toEqual([OLD, 0o640]);
+  expect(() => writeCopy({ process: 'gateway', path: pathOf('gateway', 'SESSION_SECRET'), values: [OLD] }, [OLD, 'n'.repeat(32)])).toThrow(
+    'is a symbolic link',
+  );
+});
+
+test('a link in place of a secret that the control plane made is named', async () => {
+  const state = join(etc, 'state');
+  mkdirSync(state);
+  writeFileSync(join(etc, 'victim'), OLD);
+  symlinkSync(join(etc, 'victim'), join(state, 'jwt-secret'));
+  writeFileSync(join(etc, 'control-plane.env'), `DATABASE_URL=sqlite:${join(state, 'berth.db')}\n`);
+  expect(await rotate('jwt')).toBe(1);
+  expect(printed).toContain(`${join(state, 'jwt-secret')} is a symbolic link`);
+  expect(readFileSync(join(etc, 'victim'), 'utf8')).toBe(OLD);
 });
 
 describe('goes on after an interruption', () => {
@@ -185,8 +208,8 @@ test('a file that cannot be written stays as it was', () => {
   const path = put('gateway', 'SESSION_SECRET', OLD);
   const [copy] = findCopies(etc, SECRETS.session);
   rmSync(path);
-  // A folder of this name: the rename fails, as a full disk makes the write fail.
+  // Something else took the name meanwhile.
   mkdirSync(path);
-  expect(() => copy !== undefined && writeCopy(copy, [OLD, 'x'.repeat(32)])).toThrow('cannot be written');
+  expect(() => copy !== undefined && writeCopy(copy, [OLD, 'x'.repeat(32)])).toThrow('is not a regular file');
   expect(readdirSync(dirname(path))).toEqual(['SESSION_SECRET']);
 });
