@@ -121,7 +121,14 @@ if (names.map((name) => canWrite(join(SECRETS, name), `${BERTH_ETC}/secrets/${na
   shared('SESSION_SECRET', ['gateway']);
   // Berth would make these two beside its database, where `berth rotate` does not replace them.
   shared('JWT_SECRET', ['control-plane']);
-  shared('SECRETS_KEY', ['control-plane'], 'base64');
+  // The password is the last secret that a first run makes: with it, a database may have values that only the missing key opens.
+  if (read('control-plane', 'SECRETS_KEY') === null && read('control-plane', 'REGISTRY_PASSWORD') !== null)
+    problems.push(
+      `SECRETS_KEY is missing, and the other secrets are there: put the key into ${BERTH_ETC}/secrets/control-plane/SECRETS_KEY; ` +
+        'an earlier version kept it in the volume of the control plane (/var/lib/berth/secrets-key). ' +
+        'If it is lost: docs/disasters.md "The key is gone"',
+    );
+  else shared('SECRETS_KEY', ['control-plane'], 'base64');
   const password = shared('REGISTRY_PASSWORD', ['control-plane']);
   if (read('registry', 'htpasswd') === null && password !== '') write('registry', 'htpasswd', htpasswd(password));
 }
