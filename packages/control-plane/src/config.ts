@@ -27,6 +27,7 @@ import type { Logger } from '@berth/kit/log';
 import { createReloading, type Reloading } from '@berth/kit/reload';
 import { ROLES } from '@berth/wire/vocabulary';
 import { keepRule } from './backup/keep.ts';
+import { isPlain } from './backup/plain-settings.ts';
 
 const databaseUrl: Parser<string> = (t) => {
   if (!/^(sqlite:.+|postgres(ql)?:\/\/.+)$/.test(t)) throw new Error('must be sqlite:<path> or postgres://…');
@@ -305,16 +306,6 @@ export function reloading(logger: () => Logger, env: NodeJS.ProcessEnv = process
   return createReloading(SETTINGS, { ...env, ...(Object.fromEntries(generated) as NodeJS.ProcessEnv) }, logger);
 }
 
-/** Settings whose values a backup has only with --with-keys. DATABASE_URL may hold a password. */
-const SECRET_SETTINGS = [
-  'AGENT_SECRET',
-  'GATEWAY_SECRET',
-  'JWT_SECRET',
-  'SECRETS_KEY',
-  'ADMIN_PASSWORD',
-  'REGISTRY_PASSWORD',
-  'DATABASE_URL',
-];
 /** Variables of other programs that a backup needs: credentials of the object storage, certificates. */
 const PASSED_ON = /^(AWS_.*|PATH|HOME|TMPDIR|TZ|NODE_EXTRA_CA_CERTS|SSL_CERT_FILE|PGSSL.*|HTTPS?_PROXY|NO_PROXY)$/;
 
@@ -326,13 +317,13 @@ export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
   const used = { DATABASE_URL, STATE_DIR, SECRETS_KEY, BACKUP_TO, BACKUP_KEEP, BACKUP_RECIPIENT, BERTH_ETC, UPGRADE_SNAPSHOT };
   const settings = readSettings(used, env);
   const all = settingTexts(Object.keys(SETTINGS), env);
-  const isSecret = ([name]: [string, string]): boolean => SECRET_SETTINGS.includes(name);
-  const entries = Object.entries(all);
+  // The place of the database is another one after a restore.
+  const entries = Object.entries(all).filter(([name]) => name !== 'DATABASE_URL');
   return {
     ...settings,
     /** Texts of the settings that are set, for the backup. */
-    plain: Object.fromEntries(entries.filter((entry) => !isSecret(entry))),
-    secret: Object.fromEntries(entries.filter((entry) => isSecret(entry) && entry[0] !== 'DATABASE_URL')),
+    plain: Object.fromEntries(entries.filter((entry) => isPlain(...entry))),
+    secret: Object.fromEntries(entries.filter((entry) => !isPlain(...entry))),
     searchPath: env['PATH'] ?? '/usr/local/bin:/usr/bin:/bin',
     /** An object storage other than that of AWS. */
     s3Endpoint: env['AWS_ENDPOINT_URL_S3'] ?? env['AWS_ENDPOINT_URL'] ?? null,

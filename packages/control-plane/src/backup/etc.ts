@@ -1,12 +1,13 @@
 /**
- * The settings of the machine (/etc/berth) in a backup. Files without secrets go into the manifest. Secret values, and the files of
- * `secrets/`, go into an own part of the archive, and only with --with-keys. The manifest names every file that is left out, and why.
+ * The settings of the machine (/etc/berth) in a backup. Files of `berth install` go into the manifest, with variables that are known to
+ * be no secrets. Everything else goes into an own part of the archive, and only with --with-keys. The manifest names what is left out.
  */
-import { chmod, lstat, mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
 import { BackupError, wordsOf } from './errors.ts';
+import { isPlain } from './plain-settings.ts';
 
 const File = Type.Object({ path: Type.String(), mode: Type.Integer(), text: Type.String() });
 type File = Static<typeof File>;
@@ -52,17 +53,17 @@ export async function readEtc(folder: string, withKeys: boolean): Promise<{ etc:
     const { mode, size } = await lstat(join(folder, path));
     if (size > MOST_BYTES) return leaveOut(path, `larger than ${MOST_BYTES / 1024} KiB`);
     if (etc.files.length + secrets.length >= MOST_FILES) return leaveOut(path, `more than ${MOST_FILES} files`);
-    const isSecret = path.startsWith(SECRETS);
-    if (isSecret && !withKeys) return leaveOut(path, WITH_KEYS);
+    // Its owner lets few people read it, so this process may not.
+    if (path.startsWith(SECRETS) && !withKeys) return leaveOut(path, WITH_KEYS);
     const bytes = await readFile(join(folder, path));
     const text = bytes.toString('utf8');
     if (!Buffer.from(text).equals(bytes)) return leaveOut(path, 'not a text');
     const file = { path, mode: mode & 0o777, text };
-    if (withKeys && (isSecret || withoutSecrets(path, text) !== text)) return void secrets.push(file);
     const left = withoutSecrets(path, text);
-    if (left === null) return leaveOut(path, WITH_KEYS);
-    if (left !== text) leaveOut(path, `its secret values: only with --with-keys`);
-    etc.files.push({ ...file, text: left });
+    if (left.text === text) return void etc.files.push(file);
+    if (withKeys) return void secrets.push(file);
+    leaveOut(path, left.why);
+    if (left.text !== null) etc.files.push({ ...file, text: left.text });
   }
   try {
     await walk('');
@@ -73,57 +74,62 @@ export async function readEtc(folder: string, withKeys: boolean): Promise<{ etc:
   return { etc, secrets };
 }
 
-/** Names of variables with secret values; those that end with _FILE name a file. */
-const SECRET_NAME = /SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_KEY|ENCRYPTION_KEY/i;
-const NO_VALUE = /_(FILE|DIR|ID|URL|TTL|TIMEOUT)$/i;
-const VARIABLE = /^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$/;
-/** An address with a password, as DATABASE_URL may have. */
-const WITH_PASSWORD = /:\/\/[^/\s:@]*:[^/\s@]+@/;
-const SECRET_TEXT = /PRIVATE KEY|^\s*-?\s*["']?[\w-]*(secret|password|token|users)["']?\s*:/im;
+/** Environment files of `berth install` (packages/operator/src/install). */
+const ENV_FILE = /^((control-plane|gateway|relay|proxy|registry|agent[\w-]*)\.env|compose\/\.env)$/;
+/** Its other files. Copies, files of people and files of other programs may hold anything. */
+const YAML_FILE =
+  /^(registry\.yml|compose\/compose\.yml|(compose\/)?traefik\/(traefik|dynamic\/(middlewares|auth-host|dashboard|registry))\.yml)$/;
+/** What a person may add to them. Values such as `${NAME}` and paths (`…_FILE: /run/…`) are no secrets. */
+const SECRET_IN_YAML =
+  /PRIVATE KEY|:\/\/[^\s"'/]*@|:\/\/[^\s"'@]*:[^\s"'@]*@|(^[\s#-]*|[{,]\s*)["']?[\w.-]*(secret|(?<!ht)passw(or)?d|token|users|authorization|credential|cookie|(api|access|private|secret)[_-]?key)["']?\s*[:=]/im;
+const ASSIGNMENT = /^\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$/;
+/** The whole value is on this line. */
+const ONE_LINE = /^(?:[^"'\\]*|"(?:[^"\\]|\\.)*"|'[^']*')$/;
 
-/** Returns the text without secret values. Null: nothing is left of it. */
-function withoutSecrets(path: string, text: string): string | null {
-  if (!/(^|\/|\.)env$/.test(path)) return SECRET_TEXT.test(text) || WITH_PASSWORD.test(text) ? null : text;
-  return text
-    .split('\n')
-    .map((line) => {
-      const [, name, value = ''] = VARIABLE.exec(line) ?? [];
-      // A comment may be an old value.
-      const isComment = /^\s*#/.test(line) && (SECRET_NAME.test(line) || WITH_PASSWORD.test(line)) && line.includes('=');
-      if (isComment) return '# (a comment that may have a secret is not in this backup)';
-      const isEmpty = /^["']?["']?$/.test(value.trim());
-      const isSecret = name !== undefined && !isEmpty && ((SECRET_NAME.test(name) && !NO_VALUE.test(name)) || WITH_PASSWORD.test(value));
-      return isSecret ? `# ${name}= (a secret: not in this backup)` : line;
-    })
-    .join('\n');
+type Filtered = { text: string | null; why: string };
+
+/** Returns the text without secrets. Null: nothing of the file may be in a backup without keys. */
+function withoutSecrets(path: string, text: string): Filtered {
+  const out = (why: string): Filtered => ({ text: null, why: `${why}: only with --with-keys` });
+  if (path.startsWith(SECRETS)) return { text: null, why: WITH_KEYS };
+  if (YAML_FILE.test(path)) return SECRET_IN_YAML.test(text) ? { text: null, why: WITH_KEYS } : { text, why: '' };
+  if (!ENV_FILE.test(path)) return out('berth install does not make this file, so it may have secrets');
+  const kept: string[] = [];
+  for (const line of text.split('\n')) {
+    const isComment = /^\s*[#;]/.test(line);
+    const [, name = '', rest] = ASSIGNMENT.exec(line) ?? [];
+    const value = rest?.trim() ?? '';
+    // Of a value over several lines, each line looks like something else.
+    if (!isComment && line.trim() !== '' && (rest === undefined || !ONE_LINE.test(value)))
+      return out('it has a line that is no assignment with its whole value');
+    const bare = /^["']/.test(value) ? value.slice(1, -1) : value;
+    // A comment may be an old value.
+    if (line.trim() === '' || (rest !== undefined && !isComment && (bare === '' || isPlain(name, bare)))) kept.push(line);
+  }
+  const left = kept.join('\n');
+  return left === text ? { text, why: '' } : { text: left, why: 'its comments and its secret or unknown variables: only with --with-keys' };
 }
 
-/** Writes the files of a backup into `folder`, which must be missing or empty; otherwise into `beside`. Returns the folder, or null. */
-export async function writeEtc(etc: EtcFiles | undefined, secrets: EtcSecrets, folder: string, beside: string): Promise<string | null> {
+/**
+ * Writes the files of a backup into the new folder `beside`. Never into /etc/berth: its variables decide which programs root runs, and
+ * the author of a backup must not become root. Returns the folder, or null if it exists or nothing is to be written.
+ */
+export async function writeEtc(etc: EtcFiles | undefined, secrets: EtcSecrets, beside: string): Promise<string | null> {
   const files = [...(etc?.files ?? []), ...secrets];
   if (files.length === 0) return null;
-  const into = (await mayFill(folder)) ? folder : beside;
-  if (into === beside && !(await mayFill(beside))) return null;
-  for (const { path, mode, text } of files) {
-    const at = join(into, path);
-    await mkdir(dirname(at), { recursive: true, mode: path.startsWith(SECRETS) ? 0o700 : 0o750 });
-    await writeFile(at, text, { flag: 'wx', mode: 0o600 });
-    await chmod(at, mode & 0o777);
-  }
-  return into;
-}
-
-async function mayFill(folder: string): Promise<boolean> {
   try {
-    await mkdir(folder, { recursive: true, mode: 0o750 });
-    if ((await readdir(folder)).length > 0) return false;
-    const probe = join(folder, '.berth-probe');
-    await mkdir(probe);
-    await rmdir(probe);
-    return true;
-  } catch {
-    return false;
+    // Not recursive: a link to another folder is refused too.
+    await mkdir(beside, { mode: 0o700 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return null;
+    throw error;
   }
+  for (const { path, text } of files) {
+    const at = join(beside, path);
+    await mkdir(dirname(at), { recursive: true, mode: 0o700 });
+    await writeFile(at, text, { flag: 'wx', mode: 0o600 });
+  }
+  return beside;
 }
 
 /** Paths come from a file that somebody may have changed. */

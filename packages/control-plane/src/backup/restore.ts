@@ -21,7 +21,8 @@ import { findKeys, openRestored, read, type Source } from './use.ts';
 import { compare } from './verify.ts';
 
 const SETTINGS_FILE = 'restored-settings.env';
-const ETC_BESIDE = 'restored-etc';
+/** Folder beside the database, for the files of /etc/berth. */
+export const ETC_BESIDE = 'restored-etc';
 
 export type RestoredReport = {
   manifest: Manifest;
@@ -99,7 +100,7 @@ async function writeFiles(
         .join(''),
     );
   const secrets = etcSecrets.filter(({ path }) => !asNew || basename(path) !== 'JWT_SECRET');
-  const etc = await writeEtc(manifest.etc, secrets, config.BERTH_ETC, join(folder, ETC_BESIDE));
+  const etc = await writeEtc(manifest.etc, secrets, join(folder, ETC_BESIDE));
   return etc === null ? written : [...written, etc];
 }
 
