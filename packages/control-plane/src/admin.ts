@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util';
 import { Email } from '@berth/wire/email';
 import { Password } from '@berth/wire/user';
 import { Value } from 'typebox/value';
+import { asOwner, chooseSettings } from './backup/machine.ts';
 import { createPasswords, PASSWORD_COST } from './api/auth/passwords.ts';
 import { readDatabaseUrl } from './config.ts';
 import { openRecovery } from './store/open.ts';
@@ -16,7 +17,8 @@ import { openRecovery } from './store/open.ts';
 export const USAGE = `Usage: berth admin recover EMAIL [--password-stdin] [--end-tokens]
 
 Makes EMAIL an enabled admin with a new password, or creates this account. Run it on the machine of the
-control plane, in the same working directory and with the same DATABASE_URL. The control plane may run.
+control plane. It uses the environment; without DATABASE_URL, the settings of /etc/berth/control-plane.env if
+that exists. The control plane may run.
 
   --password-stdin  reads the password from standard input; otherwise one is generated and printed once
   --end-tokens      also ends the API tokens and device tokens of this user
@@ -47,17 +49,25 @@ export async function main(args: string[]): Promise<number> {
 
 async function recover(args: string[]): Promise<void> {
   const { email, fromStdin, endTokens } = read(args);
+  chooseSettings('admin');
   const databaseUrl = readDatabaseUrl();
   const password = fromStdin ? (await text(process.stdin)).replace(/\r?\n$/, '') : randomBytes(18).toString('base64url');
   if (!Value.Check(Password, password)) throw new WrongUsage('the password must have 10 to 1024 characters');
   const passwordHash = await createPasswords(PASSWORD_COST).hash(password);
+  await asOwner(() => recoverIn(databaseUrl, { email, passwordHash, endTokens, password: fromStdin ? null : password }));
+}
+
+type Recover = { email: string; passwordHash: string; endTokens: boolean; password: string | null };
+
+/** `password`: printed after the commit. */
+async function recoverIn(databaseUrl: string, { email, passwordHash, endTokens, password }: Recover): Promise<void> {
   const database = await openRecovery({ databaseUrl, log: { info: () => {}, warn: () => {} } });
   try {
     const audit = { address: `${userInfo().username}@${hostname()}`.slice(0, 100), request_id: randomUUID() };
     const { created, sessions, tokens } = await database.recover({ email, passwordHash, endTokens, audit }, Date.now());
     print(`${created ? 'created' : 'recovered'} admin ${email}; ended sessions: ${sessions}, ended tokens: ${tokens}`);
     // After the commit: a password that was printed works.
-    if (!fromStdin) print(`password: ${password}`);
+    if (password !== null) print(`password: ${password}`);
   } finally {
     await database.close();
   }

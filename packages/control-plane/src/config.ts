@@ -1,4 +1,5 @@
 /** Settings of the control plane. docs/settings.md is generated from this table. Only this file reads the environment. */
+import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import {
   absolutePath,
@@ -309,6 +310,47 @@ export function reloading(logger: () => Logger, env: NodeJS.ProcessEnv = process
 /** Variables of other programs that a backup needs: credentials of the object storage, certificates. */
 const PASSED_ON = /^(AWS_.*|PATH|HOME|TMPDIR|TZ|NODE_EXTRA_CA_CERTS|SSL_CERT_FILE|PGSSL.*|HTTPS?_PROXY|NO_PROXY)$/;
 
+/** What the unit of the package sets. */
+const OF_THE_UNIT = { STATE_DIR: '/var/lib/berth', DATABASE_URL: 'sqlite:/var/lib/berth/berth.db' };
+const ASSIGNMENT = /^([A-Za-z_]\w*)=(.*)$/;
+
+/**
+ * For commands on the machine of a package: adds the settings of the unit to `env` if it names no database and /etc/berth has them. What
+ * `env` has already counts. Returns the file, or null if the environment alone counts. Throws SettingsError.
+ */
+export function useSettingsOfUnit(env: NodeJS.ProcessEnv = process.env): string | null {
+  const has = (name: string): boolean => (env[name] ?? '') !== '';
+  if (has('DATABASE_URL') || has('DATABASE_URL_FILE')) return null;
+  const path = join(env['BERTH_ETC'] || SETTINGS.BERTH_ETC.default, 'control-plane.env');
+  let lines: string[];
+  try {
+    lines = readFileSync(path, 'utf8').split('\n');
+  } catch (error) {
+    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
+    throw new SettingsError([`${path} cannot be read: run the command as root, or set DATABASE_URL (${(error as Error).message})`]);
+  }
+  const found: Record<string, string> = { ...OF_THE_UNIT };
+  for (const line of lines) {
+    const [, name = '', value = ''] = ASSIGNMENT.exec(line.trim()) ?? [];
+    if (!PASSED_ON.test(name) && !Object.hasOwn(SETTINGS, name.replace(/_FILE$/, ''))) continue;
+    if (name === 'DATABASE_URL_FILE') delete found['DATABASE_URL'];
+    found[name] = unquoted(value);
+  }
+  // NAME and NAME_FILE exclude each other.
+  const isGiven = (name: string): boolean => has(name) || has(`${name}_FILE`) || has(name.replace(/_FILE$/, ''));
+  const added = Object.entries(found).filter(([name]) => !isGiven(name));
+  for (const [name, value] of added) env[name] = value;
+  return path;
+}
+
+/** As systemd reads a value on one line. */
+function unquoted(value: string): string {
+  const quote = value[0];
+  if ((quote !== '"' && quote !== "'") || value.length < 2 || !value.endsWith(quote)) return value;
+  const inner = value.slice(1, -1);
+  return quote === "'" ? inner : inner.replaceAll(/\\(["\\$`])/g, '$1');
+}
+
 export type BackupConfig = ReturnType<typeof readBackupConfig>;
 
 /** Reads what backup, restore, export and import need. Throws SettingsError. */
@@ -329,6 +371,10 @@ export function readBackupConfig(env: NodeJS.ProcessEnv = process.env) {
     s3Endpoint: env['AWS_ENDPOINT_URL_S3'] ?? env['AWS_ENDPOINT_URL'] ?? null,
   };
 }
+
+/** Reads the settings that say where the data is. Throws SettingsError. */
+export const readDataPlace = (env: NodeJS.ProcessEnv = process.env) =>
+  readSettings({ DATABASE_URL: SETTINGS.DATABASE_URL, STATE_DIR: SETTINGS.STATE_DIR }, env);
 
 /** Reads the one setting that commands on the database need. Throws SettingsError. */
 export const readDatabaseUrl = (env: NodeJS.ProcessEnv = process.env): string =>

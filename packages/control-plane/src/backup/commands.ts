@@ -3,11 +3,13 @@
  * the database itself, whether the control plane runs or not. The control plane starts `backup --scheduled` as a process.
  */
 import { readFile } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
 import { makeBackup, type Made } from './make.ts';
 import { BackupError, wordsOf } from './errors.ts';
 import { encrypterFor } from './recipients.ts';
-import { restoreBackup } from './restore.ts';
+import { asOwner, chooseSettings } from './machine.ts';
+import { ETC_BESIDE, restoreBackup } from './restore.ts';
 import { backupAt, targetOf } from './targets.ts';
 import { verifyBackup } from './verify.ts';
 import { type BackupConfig, readBackupConfig } from '../config.ts';
@@ -20,7 +22,8 @@ const USAGE = {
        berth backup verify FILE|s3://BUCKET/NAME [--identity FILE]... [--json]
 
 Makes one backup of the database while Berth runs, lists backups, or checks one of them. Run it on the
-machine of the control plane, in the same working directory and with the same settings.
+machine of the control plane. It uses the environment; without DATABASE_URL, the settings of
+/etc/berth/control-plane.env if that exists.
 
   --to          where the backup goes; default: BACKUP_TO
   --recipient   encrypts for this age recipient (age1…); default: BACKUP_RECIPIENT
@@ -29,7 +32,8 @@ machine of the control plane, in the same working directory and with the same se
   --json        prints one JSON object`,
   restore: `Usage: berth restore FILE|s3://BUCKET/NAME [--identity FILE]... [--as-new] [--json]
 
-Restores a backup to the place that DATABASE_URL names. The place must be empty.
+Restores a backup to the place that DATABASE_URL names. The place must be empty. Without DATABASE_URL in
+the environment, the settings of /etc/berth/control-plane.env count if that exists.
 
   --identity    file with an age identity, for an encrypted backup
   --as-new      another machine takes over: sessions end, and API tokens are signed with a new secret`,
@@ -62,10 +66,15 @@ type Given = ReturnType<typeof parsed>;
 
 async function run(command: string, args: string[]): Promise<void> {
   const given = parsed(args);
-  const { positionals } = given;
-  if (command === 'restore') return restore(given, only(positionals, 'restore needs exactly one backup'));
+  const { positionals, values } = given;
+  // A scheduled backup has the environment of the control plane.
+  const unit = values.scheduled === true ? null : chooseSettings(command, { quiet: values.json === true });
+  if (command === 'restore') {
+    const at = only(positionals, 'restore needs exactly one backup');
+    return asOwner(() => restore(given, at, unit !== null));
+  }
   const [verb, ...rest] = positionals;
-  if (verb === undefined) return backup(given);
+  if (verb === undefined) return asOwner(() => backup(given));
   if (verb === 'list' && rest.length === 0) return list(given);
   if (verb === 'verify') return verify(given, only(rest, 'verify needs exactly one backup'));
   throw new WrongUsage(`unknown command “${positionals.join(' ')}”`);
@@ -137,7 +146,7 @@ async function verify({ values }: Given, at: string): Promise<void> {
   }
 }
 
-async function restore({ values }: Given, at: string): Promise<void> {
+async function restore({ values }: Given, at: string, isUnit: boolean): Promise<void> {
   const config = readBackupConfig();
   const source = { ...(await backupAt(at, { endpoint: config.s3Endpoint })), identities: await identitiesIn(values.identity) };
   const asNew = values['as-new'] === true;
@@ -145,7 +154,11 @@ async function restore({ values }: Given, at: string): Promise<void> {
   if (values.json === true) return print(JSON.stringify({ ...manifest, written, as_new: asNew }));
   print(`restored the state of ${manifest.created_at}`);
   for (const path of written) print(`written: ${path}`);
-  print('next: start the control plane, wait 30 s for the agents, then look at /readyz and at quarantined of GET /api/nodes');
+  const etc = written.find((path) => basename(path) === ETC_BESIDE);
+  if (etc !== undefined)
+    print(`next: look at the files in ${etc}, copy those that you want to ${config.BERTH_ETC}, then berth install sets their owners`);
+  print(`next: start the control plane${isUnit ? ': systemctl start berth-control-plane' : ''}`);
+  print('next: wait 30 s for the agents, then look at /readyz and at quarantined of GET /api/nodes');
 }
 
 function placeOf(to: string | undefined, config: BackupConfig): string {

@@ -6,6 +6,7 @@ import { readBackupConfig } from '../config.ts';
 import { exportLines, importLines } from '../store/backup/transfer.ts';
 import { openTransfer } from '../store/open.ts';
 import { wordsOf } from './errors.ts';
+import { asOwner, chooseSettings } from './machine.ts';
 
 const USAGE = {
   export: `Usage: berth export [--logs] > FILE
@@ -29,11 +30,9 @@ export async function runTransfer(command: 'export' | 'import', args: string[]):
     return 0;
   }
   try {
-    if (command === 'export') await write(optionsOf(args, { logs: { type: 'boolean' } }).logs === true);
-    else {
-      optionsOf(args, {});
-      await read();
-    }
+    const logs = optionsOf(args, command === 'export' ? { logs: { type: 'boolean' } } : {}).logs === true;
+    chooseSettings(command);
+    await asOwner(() => (command === 'export' ? write(logs) : read()));
     return 0;
   } catch (error) {
     const usage = error instanceof WrongUsage;

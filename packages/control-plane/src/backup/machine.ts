@@ -1,0 +1,48 @@
+/** Commands on the machine of a control plane: which settings they use, and whose the files are that they make. */
+import { lchown, lstat, readdir, stat } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { dataFolder, readDataPlace, useSettingsOfUnit } from '../config.ts';
+
+/** Says on stderr which settings are used, if it is a file. Returns the file, or null. Throws SettingsError. */
+export function chooseSettings(command: string, { quiet = false } = {}): string | null {
+  const file = useSettingsOfUnit();
+  if (file !== null && !quiet) process.stderr.write(`berth ${command}: uses the settings of ${file}, because DATABASE_URL is not set\n`);
+  return file;
+}
+
+type Owner = { uid: number; gid: number };
+type System = {
+  isRoot: boolean;
+  /** Of this process. */
+  uid: number | undefined;
+  ownerOf(folder: string): Promise<Owner>;
+  lchown: typeof lchown;
+};
+const SYSTEM: System = { isRoot: process.getuid?.() === 0, uid: process.getuid?.(), ownerOf: (folder) => stat(folder), lchown };
+
+/**
+ * Runs a command that makes files in the folder of the database. As root, it gives new files there to the owner of the folder, so that
+ * the control plane can open them.
+ */
+export async function asOwner<T>(run: () => Promise<T>, system: System = SYSTEM): Promise<T> {
+  const folder = resolve(dataFolder(readDataPlace()));
+  const before = new Set(await namesIn(folder));
+  try {
+    return await run();
+  } finally {
+    const owner = system.isRoot ? await system.ownerOf(folder).catch(() => null) : null;
+    if (owner !== null && owner.uid !== system.uid)
+      for (const name of (await namesIn(folder)).filter((one) => !before.has(one))) await give(join(folder, name), owner, system);
+  }
+}
+
+const namesIn = (folder: string): Promise<string[]> => readdir(folder).catch(() => []);
+
+async function give(path: string, owner: Owner, system: System): Promise<void> {
+  // A file that another process removed meanwhile.
+  const found = await lstat(path).catch(() => null);
+  // Another name of a file elsewhere is not of this command.
+  if (found === null || found.uid !== system.uid || (found.isFile() && found.nlink > 1)) return;
+  if (found.isDirectory()) for (const name of await namesIn(path)) await give(join(path, name), owner, system);
+  await system.lchown(path, owner.uid, owner.gid);
+}
