@@ -19,6 +19,7 @@ export type JoinCommand = {
 
 /** Needs no quotes in a shell. */
 const PLAIN = /^[\w.:/[\]+~-]+$/;
+const quoted = (text: string): string => (PLAIN.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`);
 const LOOPBACK = /^(https?:\/\/)?(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:|\/|$)/;
 const FIRST = 'run on its machine first: berth install all --internal-address ADDRESS --start';
 
@@ -34,19 +35,21 @@ export function joinCommand(joining: Joining): JoinCommand {
       : []),
     ...(LOOPBACK.test(registryAddr) ? [`REGISTRY_ADDR is ${registryAddr}, which is another registry on each machine: ${FIRST}`] : []),
   ];
+  const named = name === null ? '' : ` --name ${name}`;
+  const install = (url: string): string => `berth install agent --role ${role}${named} --control-plane ${url} --join-token-file - --start`;
   if (packages.length === 0 || !PLAIN.test(controlPlaneUrl)) {
-    const named = name === null ? '' : ` NODE_NAME=${name}`;
+    const file = `berth_${version}_ARCH.deb`;
     return {
-      command: `NODE_ROLE=${role}${named} CONTROL_PLANE_URL=${controlPlaneUrl} JOIN_TOKEN_FILE=/dev/stdin berth agent`,
+      command: install(quoted(controlPlaneUrl)),
       notes: [
-        `PACKAGE_DIR has no package of version ${version}, so the machine needs Berth before this command works: ` +
-          'berth install control-plane makes the package',
+        (packages.length === 0 ? `PACKAGE_DIR has no package of version ${version}: ` : '') +
+          `copy ${file} to the machine and install it first: apt-get install ./${file}` +
+          (packages.length === 0 ? ' (without compose, berth install control-plane offers it from here)' : ''),
         ...notes,
       ],
     };
   }
   const cases = packages.map(({ arch, name: file, sha256 }) => `${arch}) f=${file} s=${sha256};;`).join(' ');
-  const named = name === null ? '' : ` --name ${name}`;
   const steps = [
     `case $(dpkg --print-architecture) in ${cases} *) echo "there is no package of Berth for this machine" >&2; exit 1;; esac`,
     'cd "$(mktemp -d)"',
@@ -56,7 +59,7 @@ export function joinCommand(joining: Joining): JoinCommand {
     'echo "$s  $f" | sha256sum -c --quiet',
     // apt-get would read the token.
     'apt-get install -y ./$f </dev/null',
-    `berth install agent --role ${role}${named} --control-plane ${controlPlaneUrl} --join-token-file - --start`,
+    install(controlPlaneUrl),
   ];
   return { command: `(set -e; ${steps.join('; ')})`, notes };
 }

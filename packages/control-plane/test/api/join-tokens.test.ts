@@ -1,8 +1,12 @@
 /** How machines join: with tokens, or by admission for contract-only agents while REQUIRE_NODE_SECRETS is on. */
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { type IncomingMessage, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { joinCommand } from '../../src/api/join-command.ts';
 import { readConfig } from '../../src/config.ts';
@@ -76,12 +80,75 @@ describe('the package for a new machine', () => {
     expect([reply.status, reply.text.includes('hidden')]).toEqual([404, false]);
   });
 
+  describe('downloads that clients do not read', () => {
+    const MIB = 1_048_576;
+    const FILE = 'berth_0.1.0_amd64.deb';
+    async function serve(): Promise<{ api: Api; from: (address: string, method?: string) => Promise<IncomingMessage> }> {
+      const dir = folder();
+      writeFileSync(join(dir, FILE), '');
+      truncateSync(join(dir, FILE), 64 * MIB);
+      const api = await start({ PACKAGE_DIR: dir });
+      const url = `${await api.server.listen({ host: '127.0.0.1', port: 0 })}/api/packages/${FILE}`;
+      const from = (localAddress: string, method = 'GET'): Promise<IncomingMessage> =>
+        new Promise((resolve, reject) => {
+          const asked = request(url, { method, localAddress, agent: false }, (reply) => resolve(reply.on('error', () => undefined)));
+          asked.on('error', reject).end();
+          onTestFinished(() => void asked.destroy());
+        });
+      return { api, from };
+    }
+    const good = (replies: IncomingMessage[]): number => replies.filter((reply) => reply.statusCode === 200).length;
+    const burst = (count: number, ask: (i: number) => Promise<IncomingMessage>) =>
+      Promise.all(Array.from({ length: count }, (_, i) => ask(i)));
+
+    test('a burst from one client gets two, and from many clients eight; others get 429', async () => {
+      const { from } = await serve();
+      const first = await burst(50, () => from('127.0.0.2'));
+      expect(good(first)).toBe(2);
+      expect(first.filter((reply) => reply.statusCode === 429)).toHaveLength(48);
+      // The other client still downloads.
+      const other = await from('127.0.0.3');
+      let bytes = 0;
+      for await (const part of other) bytes += (part as Buffer).length;
+      expect([other.statusCode, bytes]).toEqual([200, 64 * MIB]);
+      expect(good(await burst(50, (i) => from(`127.0.0.${4 + (i % 10)}`)))).toBe(6);
+    });
+
+    test('a stalled download ends after 30 s and frees its place', async () => {
+      const { from } = await serve();
+      vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+      onTestFinished(() => void vi.useRealTimers());
+      const stalled = await burst(2, () => from('127.0.0.2'));
+      expect(good(stalled)).toBe(2);
+      // What the system buffers counts as moved in the first 30 s.
+      await sleep(500);
+      vi.advanceTimersByTime(30_000);
+      expect((await from('127.0.0.2')).statusCode).toBe(429);
+      vi.advanceTimersByTime(30_000);
+      await vi.waitFor(async () => expect((await from('127.0.0.2')).statusCode).toBe(200), { timeout: 20_000, interval: 50 });
+    });
+
+    test('HEAD answers with the headers, and needs no place and no read', async () => {
+      const { from } = await serve();
+      const probe = await open(import.meta.filename);
+      const reads = vi.spyOn(Object.getPrototypeOf(probe) as typeof probe, 'createReadStream');
+      onTestFinished(() => reads.mockRestore());
+      await probe.close();
+      const heads = await burst(20, () => from('127.0.0.2', 'HEAD'));
+      expect(good(heads)).toBe(20);
+      expect(heads[0]?.headers['content-length']).toBe(String(64 * MIB));
+      expect(reads).not.toHaveBeenCalled();
+    });
+  });
+
   test('without a folder, the command is for a machine that has Berth', async () => {
     const api = await start({ CONTROL_PLANE_URL: 'http://127.0.0.1:8080' });
     expect((await get(api, 'berth_0.1.0_amd64.deb')).status).toBe(404);
     const { command, notes } = await make(api, { role: 'builder' });
-    expect(command).toBe('NODE_ROLE=builder CONTROL_PLANE_URL=http://127.0.0.1:8080 JOIN_TOKEN_FILE=/dev/stdin berth agent');
-    expect(notes[0]).toMatch(/^PACKAGE_DIR has no package of version 0\.1\.0/);
+    expect(command).toBe('berth install agent --role builder --control-plane http://127.0.0.1:8080 --join-token-file - --start');
+    expect(notes[0]).toMatch(
+      /^PACKAGE_DIR has no package of version 0\.1\.0: copy berth_0\.1\.0_ARCH\.deb to the machine .* apt-get install \.\/berth_0\.1\.0_ARCH\.deb/,
+    );
     expect(notes[1]).toMatch(/^CONTROL_PLANE_URL is http:\/\/127\.0\.0\.1:8080, which only the machine of the control plane reaches: run/);
   });
 
@@ -106,7 +173,10 @@ describe('the package for a new machine', () => {
   test.each(["http://10.0.0.1:8080/'; reboot; '", 'http://10.0.0.1:8080/$(reboot)'])(
     'an address is never a command: %s',
     (controlPlaneUrl) => {
-      expect(joinCommand({ ...joining, controlPlaneUrl, registryAddr: '' }).command).not.toMatch(/^\(/);
+      const { command } = joinCommand({ ...joining, controlPlaneUrl, registryAddr: '' });
+      expect(command).not.toMatch(/^\(/);
+      const shown = execFileSync('sh', ['-c', command.replace('berth', String.raw`printf '%s\n'`)], { encoding: 'utf8' });
+      expect(shown.split('\n')).toContain(controlPlaneUrl);
     },
   );
 });
@@ -116,7 +186,7 @@ describe('a join token', () => {
     const api = await start();
     const { id, token, command } = await make(api, { role: 'builder', name: 'worker-1', ttl: '10m' });
     expect(token).toMatch(new RegExp(`^berthjoin_${id}_[\\w-]{43}$`));
-    expect(command).toContain('NODE_ROLE=builder NODE_NAME=worker-1 CONTROL_PLANE_URL=http://');
+    expect(command).toContain('berth install agent --role builder --name worker-1 --control-plane http://');
     expect(command).not.toContain(token);
     const joined = await enter(api, CAN, token);
     expect(joined.json).toMatchObject({ hostname: 'worker-1', has_secret: true });

@@ -1,4 +1,6 @@
 /** Routes with which admins let machines join: join tokens for agents of Berth, admissions for contract-only agents. */
+import type { ReadStream } from 'node:fs';
+import { Readable } from 'node:stream';
 import { duration } from '@berth/kit/config';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { type Define, SENT } from '../define.ts';
@@ -6,6 +8,7 @@ import type { ApiDeps } from '../deps.ts';
 import { joinCommand } from '../join-command.ts';
 import { createPackages } from '../packages.ts';
 import { pageOf } from '../page.ts';
+import { networkOf } from '../auth/attempts.ts';
 import { sha256Of, newId, newJoinToken } from '../auth/secrets.ts';
 import { admissionView, joinTokenView } from '../views.ts';
 
@@ -13,30 +16,49 @@ const MIN_TTL_MS = 60_000;
 const MAX_TTL_MS = 30 * 86_400_000;
 /** Downloads of packages at once. Nobody signs in for them, so their number and their time have limits. */
 const MOST_DOWNLOADS = 8;
+const MOST_OF_ONE = 2;
 const DOWNLOAD_MS = 15 * 60_000;
+/** A download that moves less in this time ends: it would keep its place from others. */
+const LEAST_BYTES = 1_048_576;
+const LEAST_MS = 30_000;
 const RETRY_SECONDS = 10;
 
 export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps): void {
   const packages = createPackages(settings.packageDir);
-  let downloads = 0;
+  /** Running downloads by network. */
+  const downloads = new Map<string, number>();
 
-  route('getPackage', async ({ params, reply }) => {
-    if (downloads >= MOST_DOWNLOADS) throw new DomainError('too_many_requests', undefined, [], RETRY_SECONDS);
-    const found = await packages.open(params.file);
-    if (found === null) throw new DomainError('not_found', 'PACKAGE_DIR has no such package');
-    downloads++;
-    const stream = found.file.createReadStream();
-    const deadline = setTimeout(() => stream.destroy(new Error('the download took too long')), DOWNLOAD_MS).unref();
-    stream.once('close', () => {
-      clearTimeout(deadline);
-      downloads--;
-    });
-    void reply
-      .header('content-type', 'application/vnd.debian.binary-package')
-      .header('content-length', found.bytes)
-      .header('cache-control', 'no-cache')
-      .send(stream);
-    return SENT;
+  /** Takes a place at once, so that a burst cannot pass the limit. Returns a function that frees it. */
+  function takePlace(network: string): () => void {
+    const own = downloads.get(network) ?? 0;
+    const all = [...downloads.values()].reduce((sum, count) => sum + count, 0);
+    if (own >= MOST_OF_ONE || all >= MOST_DOWNLOADS) throw new DomainError('too_many_requests', undefined, [], RETRY_SECONDS);
+    downloads.set(network, own + 1);
+    return () => {
+      const left = (downloads.get(network) ?? 1) - 1;
+      if (left > 0) downloads.set(network, left);
+      else downloads.delete(network);
+    };
+  }
+
+  route('getPackage', async ({ params, request, reply }) => {
+    const isHead = request.method === 'HEAD';
+    const free = isHead ? () => undefined : takePlace(networkOf(request.ip));
+    let body: Readable | null = null;
+    try {
+      const found = await packages.open(params.file);
+      if (found === null) throw new DomainError('not_found', 'PACKAGE_DIR has no such package');
+      if (isHead) await found.file.close();
+      body = isHead ? Readable.from([]) : limited(found.file.createReadStream(), free);
+      void reply
+        .header('content-type', 'application/vnd.debian.binary-package')
+        .header('content-length', found.bytes)
+        .header('cache-control', 'no-cache')
+        .send(body);
+      return SENT;
+    } finally {
+      if (body === null) free();
+    }
   });
 
   route('createJoinToken', async ({ body, user }) => {
@@ -63,6 +85,21 @@ export function joiningRoutes(route: Define, { stores, settings, now }: ApiDeps)
   route('listAdmissions', async () => ({ items: (await stores.admissions.list()).map(admissionView), next_cursor: null }));
 
   route('deleteAdmission', async ({ params }) => stores.admissions.remove(params.id));
+}
+
+/** Ends a download that takes too long or stalls. Calls `closed` when it is over. */
+function limited(stream: ReadStream, closed: () => void): ReadStream {
+  const deadline = setTimeout(() => stream.destroy(new Error('the download took too long')), DOWNLOAD_MS).unref();
+  let before = 0;
+  const pace = setInterval(() => {
+    if (stream.bytesRead - before < LEAST_BYTES) stream.destroy(new Error('the download stalled'));
+    before = stream.bytesRead;
+  }, LEAST_MS).unref();
+  return stream.once('close', () => {
+    clearTimeout(deadline);
+    clearInterval(pace);
+    closed();
+  });
 }
 
 function lifetimeOf(ttl: string): number {
