@@ -13,7 +13,10 @@ import type { Server } from '../define.ts';
 type Seen = {
   presence: Presence;
   secretUse: Pick<SecretUse, 'gatewaySent'>;
-  /** Records an address from which a valid secret came (kit/connections.ts). */
+  /**
+   * Records an address from which a valid secret of an agent or a gateway came (kit/connections.ts). Not for people: a known address has
+   * no limit of its own.
+   */
   vouch: (address: string) => void;
 };
 
@@ -45,7 +48,6 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
   async function person(request: FastifyRequest, who: Role): Promise<void> {
     const user = await callers.user(request.headers.authorization);
     presence.seen();
-    vouchFor(request);
     request.caller = user;
     if (!atLeast(user.role, who))
       throw new DomainError('forbidden', `this request requires the role ${who} or a higher one; your role is ${user.role}`);
