@@ -1,5 +1,6 @@
 /** Routes of gateways (docs/interfaces.md "Between our own processes"): the policy, and state that all gateways share. */
 import { DEVICE_CODE_SECONDS, DEVICE_POLL_SECONDS, DEVICE_TOKEN_SECONDS } from '@berth/wire/gateway';
+import type { RotatedSetting, Rotation } from '@berth/wire/rotation';
 import { DomainError } from '../../domain/errors.ts';
 import { readRotation } from '../../domain/rotation.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
@@ -12,6 +13,23 @@ import { deviceTokenView, time } from '../views.ts';
 
 /** There are 20^8 user codes, so a collision is rare. Five in a row mean a bug. */
 const CODE_TRIES = 5;
+
+const OF_GATEWAYS: readonly RotatedSetting[] = ['GATEWAY_SECRET', 'SESSION_SECRET'];
+
+/** Without what belongs to secrets that gateways do not have: a fingerprint lets a thief check guesses. */
+function forGateway(rotation: Rotation): Rotation {
+  const own = <T extends { values: Rotation['gateways'][number]['values'] }>(one: T): T => ({
+    ...one,
+    values: Object.fromEntries(Object.entries(one.values).filter(([setting]) => OF_GATEWAYS.some((name) => name === setting))),
+  });
+  return {
+    ...rotation,
+    control_planes: rotation.control_planes.map((one) => ({ ...own(one), key_id: '' })),
+    gateways: rotation.gateways.map(own),
+    signed: rotation.signed.filter(({ setting }) => OF_GATEWAYS.includes(setting)),
+    project_keys: {},
+  };
+}
 
 export type GatewayRouteDeps = ApiDeps & {
   holds: Holds;
@@ -47,7 +65,7 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
 
   route('gatewaySeen', ({ body, request }) => deps.secretUse.gatewaySeen(body, request.gatewaySecret ?? '', request.ip));
 
-  route('gatewayRotation', () => readRotation({ ...stores, keys: stores.projectKeys }, now(), false));
+  route('gatewayRotation', async () => forGateway(await readRotation({ ...stores, keys: stores.projectKeys }, now(), false)));
 
   route('revokeSession', async ({ body }) => {
     await stores.revokedSessions.revoke({ ...body, expires_at: Date.parse(body.expires_at) }, now());
