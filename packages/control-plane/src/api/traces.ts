@@ -24,13 +24,19 @@ export function traceRequests(server: Server, tracing: Tracing, holds: Pick<Hold
   function contextOf(request: IncomingMessage) {
     const known = contexts.get(request);
     if (known !== undefined) return known;
-    // Only agents and gateways continue a trace. Anybody could put a request into a trace of somebody else.
-    const isOurs = request.headers['x-agent-secret'] !== undefined || request.headers['x-gateway-secret'] !== undefined;
-    const parent = isOurs ? readTraceparent(request.headers['traceparent']) : null;
-    const context = { traceId: parent?.traceId ?? newTraceId(), spanId: newSpanId(), parentId: parent?.spanId ?? null };
+    const context = { traceId: newTraceId(), spanId: newSpanId(), parentId: null };
     contexts.set(request, context);
     return context;
   }
+
+  // Only agents and gateways continue a trace. Anybody could put a request into a trace of somebody else. This hook runs after
+  // plugins/access.ts has checked the secret.
+  server.addHook('preParsing', (request, _reply, _payload, done) => {
+    const isOurs = (request.agent !== null && request.agent.kind !== 'open') || request.gatewaySecret !== null;
+    const parent = isOurs && !contexts.has(request.raw) ? readTraceparent(request.headers['traceparent']) : null;
+    if (parent !== null) contexts.set(request.raw, { traceId: parent.traceId, spanId: newSpanId(), parentId: parent.spanId });
+    done();
+  });
 
   // The request of a deployment belongs to the deployment's trace, whose id is known only now.
   server.addHook('onSend', (request, reply, payload, done) => {
@@ -46,7 +52,7 @@ export function traceRequests(server: Server, tracing: Tracing, holds: Pick<Hold
     done();
     const route = request.routeOptions.config.routeName ?? 'none';
     if (QUIET.has(route) || holds.wasHeld(reply.raw)) return;
-    const { traceId, spanId, parentId } = reply.statusCode === 401 ? { ...contextOf(request.raw), parentId: null } : contextOf(request.raw);
+    const { traceId, spanId, parentId } = contextOf(request.raw);
     const endMs = Date.now();
     tracing.record({
       name: `${request.method} ${request.routeOptions.url ?? 'no route'}`,
