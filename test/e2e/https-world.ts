@@ -204,7 +204,7 @@ export async function startHttpsWorld(options: { validitySeconds: number; refuse
       certificateOf: async ({ id }) => (await api.call('getProject', { params: { id } })).certificate,
       async notes() {
         const { notes } = (await (await fetch(`${url}/readyz`)).json()) as { notes: string[] };
-        return notes.filter((note) => note.includes(`.${BASE_DOMAIN}`));
+        return notes.filter((note) => note.includes('no good certificate'));
       },
       async metric(name) {
         const line = new RegExp(`^${name} (.*)$`, 'm').exec(await (await fetch(`${url}/metrics`)).text());

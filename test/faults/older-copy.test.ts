@@ -131,7 +131,7 @@ describe.skipIf(reason !== undefined)(`an older copy takes over${reason === unde
     });
     const { notes } = (await (await fetch(`${berth.url}/readyz`)).json()) as { notes: string[] };
     expect(notes).toContainEqual(expect.stringMatching(/^restored on .*: Berth does not know what was deployed after that$/));
-    expect(notes).toContainEqual(expect.stringMatching(/^containers of unknown deployments are in quarantine on node-1: /));
+    expect(notes).toContainEqual(expect.stringMatching(/^containers of unknown deployments are in quarantine on 1 node: /));
     const cli = { env: { ...env, BERTH_URL: berth.url, BERTH_TOKEN: token, HOME: dir }, mayFail: true };
     const status = await run([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'status'], cli);
     expect(status.stdout).toContain('containers of unknown deployments: svc-fresh, svc-grow');

@@ -1,5 +1,5 @@
 /** Warns about nodes whose container engine does not answer their agent. Without a report the engine counts as working. */
-import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
+import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 
 const WAITS = { builder: 'builds wait', deploy: 'deployments wait' } as const;
 
@@ -16,8 +16,10 @@ export function createNodeEngines(clock: { now: () => number; offlineMs: number 
         const dead = all.filter((n) => !n.works);
         if (dead.length === 0) return [];
         return dead.length === all.length
-          ? [`the container engine answers on no ${role} node (${namesOf(dead)}): ${WAITS[role]}`]
-          : [`the container engine does not answer on ${role} node ${namesOf(dead)}: it gets no tasks`];
+          ? [`the container engine answers on no ${role} node (${countOf(dead)}): ${WAITS[role]}`]
+          : [
+              `the container engine does not answer on ${dead.length} of ${countOf(all, `${role} `)}, which get no tasks: berth status names them`,
+            ];
       });
     },
   };

@@ -6,11 +6,10 @@ import type { NodeRegister } from '@berth/wire/node';
 
 export type NodeNotes = {
   registered(node: { id: string; hostname: string }, input: NodeRegister): void;
-  /** Lines with host names but no addresses, because /readyz is public. Without nodes that sent no registration for `offlineMs`. */
+  /** Lines with counts but no names, because /readyz is public. Without nodes that sent no registration for `offlineMs`. */
   notes(): string[];
 };
 
-const MAX_NAMED = 5;
 /** Number of nodes that are kept. /readyz is public, so its work has a limit. */
 const MAX_NODES = 10_000;
 
@@ -31,7 +30,5 @@ export function createRecentNodes<T extends { hostname: string }>({ now, offline
   };
 }
 
-export function namesOf(nodes: readonly { hostname: string }[]): string {
-  const names = nodes.slice(0, MAX_NAMED).map(({ hostname }) => hostname);
-  return names.join(', ') + (nodes.length > MAX_NAMED ? ` and ${nodes.length - MAX_NAMED} more` : '');
-}
+/** As `2 nodes`. `kind`: what stands before the word, as `deploy `. */
+export const countOf = (nodes: readonly unknown[], kind = ''): string => `${nodes.length} ${kind}node${nodes.length === 1 ? '' : 's'}`;

@@ -1,5 +1,5 @@
 /** Remembers which containers of unknown deployments each node has, for the log and /readyz. */
-import { createRecentNodes, namesOf } from './node-notes.ts';
+import { createRecentNodes, countOf } from './node-notes.ts';
 
 export type Quarantine = {
   /** Takes the containers of a registration. Returns whether they differ from those of the last one. */
@@ -21,7 +21,7 @@ export function createQuarantine(clock: { now: () => number; offlineMs: number }
       const all = nodes.all();
       if (all.length === 0) return [];
       return [
-        `containers of unknown deployments are in quarantine on ${namesOf(all)}: GET /api/nodes names them, and only people remove them`,
+        `containers of unknown deployments are in quarantine on ${countOf(all)}: berth status names them, and only people remove them`,
       ];
     },
   };

@@ -2,7 +2,7 @@
  * Warns about deploy nodes without a protective setting (`publish_ip`, `default_memory` of a registration). An agent that does not
  * send a field gets no warning for it: it may be of an earlier version, or contract-only.
  */
-import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
+import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 
 const PROTECTIVE_SETTINGS = [
   {
@@ -29,7 +29,7 @@ export function createNodeSettings(clock: { now: () => number; offlineMs: number
     notes() {
       return settingsWithNodes.flatMap(({ setting, effect, nodes }) => {
         const all = nodes.all();
-        return all.length === 0 ? [] : [`${setting} is not set on ${namesOf(all)}: ${effect}`];
+        return all.length === 0 ? [] : [`${setting} is not set on ${countOf(all)}: ${effect}`];
       });
     },
   };

@@ -1,6 +1,6 @@
 /** Notes agents that are older than this control plane. Contract-only agents send no version. */
 import { BERTH_VERSION, isOlderVersion } from '@berth/wire/version';
-import { createRecentNodes, namesOf, type NodeNotes } from './node-notes.ts';
+import { createRecentNodes, countOf, type NodeNotes } from './node-notes.ts';
 
 export function createNodeVersions(clock: { now: () => number; offlineMs: number }, version = BERTH_VERSION): NodeNotes {
   const nodes = createRecentNodes<{ hostname: string }>(clock);
@@ -13,7 +13,9 @@ export function createNodeVersions(clock: { now: () => number; offlineMs: number
       const all = nodes.all();
       return all.length === 0
         ? []
-        : [`the agents of ${namesOf(all)} are older than this control plane (${version}): install its package there`];
+        : [
+            `the agents of ${countOf(all)} are older than this control plane (${version}): berth node list shows them; install its package there`,
+          ];
     },
   };
 }

@@ -54,7 +54,7 @@ test('the container of a deployment that ended with the node is removed; an unkn
   );
   expect(listed?.quarantined).toEqual(['svc-shop-g9']);
   expect((await api.call('readyz')).json['notes']).toContain(
-    'containers of unknown deployments are in quarantine on node-1: GET /api/nodes names them, and only people remove them',
+    'containers of unknown deployments are in quarantine on 1 node: berth status names them, and only people remove them',
   );
   // A repeated registration requests nothing more.
   await register(api, { ...DEPLOY_NODE, containers });

@@ -224,7 +224,7 @@ describe('two machines under one name', () => {
       doubled: { host_ip: '10.0.0.2', why: 'boot' },
     });
     expect((await api.call('readyz')).json['notes']).toContain(
-      'builder node worker-1: a second machine tries to register under this name and is refused',
+      '1 node name: a second machine tries to register and is refused: berth status names them',
     );
     // When the first machine is silent, the second one gets the name with a new node. The first one keeps its node and all that is on it.
     api.pass(121_000);

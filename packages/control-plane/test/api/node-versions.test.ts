@@ -13,9 +13,13 @@ it('notes Berth agents that are older than the control plane, until they are upg
   expect(versions.notes()).toEqual([]);
   register('old', '0.9.3');
   register('older', '0.1');
-  expect(versions.notes()).toEqual(['the agents of old, older are older than this control plane (0.10.0): install its package there']);
+  expect(versions.notes()).toEqual([
+    'the agents of 2 nodes are older than this control plane (0.10.0): berth node list shows them; install its package there',
+  ]);
   register('old', '0.10.0');
-  expect(versions.notes()).toEqual(['the agents of older are older than this control plane (0.10.0): install its package there']);
+  expect(versions.notes()).toEqual([
+    'the agents of 1 node are older than this control plane (0.10.0): berth node list shows them; install its package there',
+  ]);
   now = 1001;
   expect(versions.notes()).toEqual([]);
 });

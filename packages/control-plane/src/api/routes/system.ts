@@ -8,8 +8,6 @@ import type { Metrics } from '../metrics.ts';
 import type { NodeNotes } from '../node-notes.ts';
 
 const PING_MS = 2_000;
-const MAX_DOUBLED = 20;
-const MAX_CERTIFICATES = 20;
 /** Cache time of doubled nodes. /readyz is public, so the number of requests must not determine the number of queries. */
 const DOUBLED_CACHE_MS = 5_000;
 const KEYS_CACHE_MS = 5_000;
@@ -40,12 +38,11 @@ export function systemRoutes(route: Define, deps: Deps): void {
     const parts: Part[] = [await database(), routes(), ...jwtSecret(), await secrets(), ...(await backups()), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
-    const unrouted = source.problems().map((p) => `route not published: ${p}`);
     const notes = [
       ...settings.notes,
       ...proxyNotes(),
       ...certificateNotes(),
-      ...unrouted,
+      ...unrouted(),
       ...(await doubled()),
       ...(await restored()),
       ...nodeNotes.flatMap((n) => n.notes()),
@@ -83,23 +80,28 @@ export function systemRoutes(route: Define, deps: Deps): void {
         ]
       : [];
 
+  /** Without names, because /readyz is public. */
   function certificateNotes(): string[] {
-    const problems = deps.certificates?.problems() ?? [];
-    const more = problems.length - MAX_CERTIFICATES;
-    return [
-      ...problems.slice(0, MAX_CERTIFICATES).map(({ problem }) => problem),
-      ...(more > 0 ? [`${more} more hosts have no good certificate`] : []),
-    ];
+    const count = deps.certificates?.problems().length ?? 0;
+    return count === 0 ? [] : [`${count === 1 ? '1 host has' : `${count} hosts have`} no good certificate: berth status names them`];
   }
 
-  /** Without addresses, because /readyz is public. */
+  function unrouted(): string[] {
+    const count = source.problems().length;
+    return count === 0
+      ? []
+      : [`${count === 1 ? '1 route is' : `${count} routes are`} not published: the log has the projects and the reasons`];
+  }
+
+  /** Without names, because /readyz is public. */
   async function readDoubled(): Promise<string[]> {
     try {
       const nodes = await stores.nodes.listDoubled();
-      return nodes
-        .filter((n) => n.doubled !== null && Math.abs(now() - n.doubled.last_seen_at) < limits.offlineMs)
-        .slice(0, MAX_DOUBLED)
-        .map((n) => `${n.role} node ${n.hostname}: a second machine tries to register under this name and is refused`);
+      const { length } = nodes.filter((n) => n.doubled !== null && Math.abs(now() - n.doubled.last_seen_at) < limits.offlineMs);
+      if (length === 0) return [];
+      return [
+        `${length === 1 ? '1 node name' : `${length} node names`}: a second machine tries to register and is refused: berth status names them`,
+      ];
     } catch (error) {
       log.debug({ err: error }, 'could not read doubled nodes');
       return [];
