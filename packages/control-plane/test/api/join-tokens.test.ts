@@ -120,7 +120,7 @@ describe('the package for a new machine', () => {
       onTestFinished(() => void vi.useRealTimers());
       const stalled = await burst(2, () => from('127.0.0.2'));
       expect(good(stalled)).toBe(2);
-      // What the system buffers counts as moved in the first 30 s.
+      // Bytes in the buffers of the system count as moved in the first 30 s.
       await sleep(500);
       vi.advanceTimersByTime(30_000);
       expect((await from('127.0.0.2')).statusCode).toBe(429);

@@ -1,4 +1,4 @@
-/** What a gateway learns about shared secrets. */
+/** Fingerprints of shared secrets that a gateway gets. */
 import { expect, onTestFinished, test } from 'vitest';
 import { useKey } from '../../src/domain/rotation.ts';
 import { createApi } from './harness.ts';
