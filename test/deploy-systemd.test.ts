@@ -1,8 +1,9 @@
 /** The units of deploy/systemd: each process is confined as far as possible, and may write only where it has to. */
-import { spawnSync } from 'node:child_process';
-import { globSync, readFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { AGENT_SETTINGS } from '../packages/agent/src/config.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
@@ -148,5 +149,35 @@ describe('the agent', () => {
       expect(directives.has(missing), missing).toBe(false);
       expect(read(AGENT)).toMatch(new RegExp(`^# .*\\b${missing}=`, 'm'));
     }
+  });
+});
+
+test('the control plane may write backups to /var/backups/berth', () => {
+  const unit = UNITS.find((one) => one.endsWith('berth-control-plane.service')) ?? '';
+  expect(service(unit).get('ReadWritePaths')).toEqual(['/var/lib/berth', '-/var/backups/berth']);
+});
+
+describe('purge of the package', () => {
+  /** Runs postrm with all its folders below a temporary one. */
+  const purge = (root: string): string => {
+    const script = readFileSync(path.join(ROOT, 'deploy/debian/postrm'), 'utf8')
+      .replaceAll(/\/(?:etc|var|svc|run)\//g, (folder) => `${root}${folder}`)
+      .replaceAll('deb-systemd-helper', 'true')
+      .replaceAll('getent', 'false');
+    return execFileSync('sh', ['-s', 'purge'], { input: script, encoding: 'utf8' });
+  };
+  test.each([
+    ['deletes the settings', [], false],
+    ['keeps the settings and secrets that compose uses, and says so', ['etc/berth/compose/compose.yml'], true],
+  ])('%s', (_, files, isKept) => {
+    const root = mkdtempSync(path.join(tmpdir(), 'berth-postrm-'));
+    onTestFinished(() => rmSync(root, { recursive: true }));
+    for (const folder of ['etc/berth/secrets', 'etc/berth/compose', 'var/lib/berth'])
+      mkdirSync(path.join(root, folder), { recursive: true });
+    for (const file of files) writeFileSync(path.join(root, file), '');
+    const output = purge(root);
+    expect(existsSync(path.join(root, 'etc/berth/secrets'))).toBe(isKept);
+    expect(existsSync(path.join(root, 'var/lib/berth'))).toBe(false);
+    expect(output.includes(`kept: ${path.join(root, 'etc/berth')},`)).toBe(isKept);
   });
 });
