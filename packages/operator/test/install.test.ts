@@ -129,7 +129,7 @@ describe('checks', () => {
 });
 
 describe('changes', () => {
-  const env = (values: Record<string, string>, ...given: string[]): Wanted => ({
+  const env = (values: Record<string, string>, ...given: string[]): Extract<Wanted, { kind: 'env' }> => ({
     kind: 'env',
     path: at('a.env'),
     access: hidden,
