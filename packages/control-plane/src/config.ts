@@ -310,7 +310,7 @@ export function reloading(logger: () => Logger, env: NodeJS.ProcessEnv = process
 /** Variables of other programs that a backup needs: credentials of the object storage, certificates. */
 const PASSED_ON = /^(AWS_.*|PATH|HOME|TMPDIR|TZ|NODE_EXTRA_CA_CERTS|SSL_CERT_FILE|PGSSL.*|HTTPS?_PROXY|NO_PROXY)$/;
 
-/** What the unit of the package sets. */
+/** Settings in the unit of the package. */
 const OF_THE_UNIT = { STATE_DIR: '/var/lib/berth', DATABASE_URL: 'sqlite:/var/lib/berth/berth.db' };
 const ASSIGNMENT = /^([A-Za-z_]\w*)=(.*)$/;
 

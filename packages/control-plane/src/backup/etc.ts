@@ -79,7 +79,7 @@ const ENV_FILE = /^((control-plane|gateway|relay|proxy|registry|agent[\w-]*)\.en
 /** Its other files. Copies, files of people and files of other programs may hold anything. */
 const YAML_FILE =
   /^(registry\.yml|compose\/compose\.yml|(compose\/)?traefik\/(traefik|dynamic\/(middlewares|auth-host|dashboard|registry))\.yml)$/;
-/** What a person may add to them. Values such as `${NAME}` and paths (`…_FILE: /run/…`) are no secrets. */
+/** A person may have added these to them. Values such as `${NAME}` and paths (`…_FILE: /run/…`) are no secrets. */
 const SECRET_IN_YAML =
   /PRIVATE KEY|:\/\/[^\s"'/]*@|:\/\/[^\s"'@]*:[^\s"'@]*@|(^[\s#-]*|[{,]\s*)["']?[\w.-]*(secret|(?<!ht)passw(or)?d|token|users|authorization|credential|cookie|(api|access|private|secret)[_-]?key)["']?\s*[:=]/im;
 const ASSIGNMENT = /^\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$/;
@@ -99,7 +99,7 @@ function withoutSecrets(path: string, text: string): Filtered {
     const isComment = /^\s*[#;]/.test(line);
     const [, name = '', rest] = ASSIGNMENT.exec(line) ?? [];
     const value = rest?.trim() ?? '';
-    // Of a value over several lines, each line looks like something else.
+    // Each line of a value over several lines looks like something else.
     if (!isComment && line.trim() !== '' && (rest === undefined || !ONE_LINE.test(value)))
       return out('it has a line that is no assignment with its whole value');
     const bare = /^["']/.test(value) ? value.slice(1, -1) : value;

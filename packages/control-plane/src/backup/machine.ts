@@ -13,7 +13,7 @@ export function chooseSettings(command: string, { quiet = false } = {}): string 
 type Owner = { uid: number; gid: number };
 type System = {
   isRoot: boolean;
-  /** Of this process. */
+  /** The user of this process. */
   uid: number | undefined;
   ownerOf(folder: string): Promise<Owner>;
   lchown: typeof lchown;

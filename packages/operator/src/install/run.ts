@@ -135,7 +135,7 @@ async function extrasOf({ values }: Options, settings: Settings, users: Users): 
   };
 }
 
-/** What an earlier control plane left. `env`: its settings. */
+/** Secrets that an earlier control plane left. `env`: its settings. */
 export function stateOf(
   env: ReadonlyMap<string, string>,
   state = dataFolder(env),
