@@ -8,7 +8,7 @@ import { expect, test } from 'vitest';
 import { SETTINGS } from '../../src/config.ts';
 import { openPlain } from '../../src/store/backup/plain.ts';
 import { ENV } from '../api/harness.ts';
-import { backUp, controlPlane, everything, fill, folders, restore, verify } from './support.ts';
+import { backUp, controlPlane, everything, fill, folders, NO_ETC, restore, verify } from './support.ts';
 
 /** Each test opens databases on the disk, which takes long while others use it. */
 const SLOW = { timeout: 60_000 };
@@ -36,7 +36,7 @@ test('a backup of a running control plane restores to the same answers of every 
   const place = folders();
   const { written } = await restore(join(backups, name), place.databaseUrl);
   expect(written).toEqual([join(place.dir, 'restored-settings.env')]);
-  expect(readFileSync(written[0] ?? '', 'utf8')).toBe('BASE_DOMAIN=berth.localhost\n');
+  expect(readFileSync(written[0] ?? '', 'utf8')).toBe(`BASE_DOMAIN=berth.localhost\nBERTH_ETC=${NO_ETC}\n`);
   expect(readdirSync(place.dir).sort()).toEqual(['backups', 'berth.db', 'restored-settings.env']);
   expect(statSync(join(place.dir, 'berth.db')).mode & 0o777).toBe(0o600);
   const restored = await controlPlane(place.databaseUrl);

@@ -28,12 +28,16 @@ export function folders(): { dir: string; backups: string; databaseUrl: string }
   return { dir, backups, databaseUrl: `sqlite:${join(dir, 'berth.db')}` };
 }
 
+/** A folder of settings that does not exist. */
+export const NO_ETC = '/nonexistent/berth';
 type Env = Record<string, string | undefined>;
 export const configOf = (databaseUrl: string, env: Env = {}) =>
   readBackupConfig({
     PATH: process.env['PATH'],
     SECRETS_KEY: ENV.SECRETS_KEY,
     BASE_DOMAIN: ENV.BASE_DOMAIN,
+    // This machine may have a Berth of its own.
+    BERTH_ETC: NO_ETC,
     ...env,
     DATABASE_URL: databaseUrl,
   });
