@@ -195,9 +195,9 @@ describe('canary', () => {
     watch('JWT secret', (await readFile(join(dir, SECRET_FILE), 'utf8')).trim());
     const places: { where: string; text: string; answer: boolean }[] = [];
     // Compares bytes, because the database is not text.
+    // A draft (`.new`) is renamed at any moment.
     for (const folder of ['logs', 'gateway', '.'])
       for (const entry of await readdir(join(dir, folder), { withFileTypes: true }))
-        // A draft (`.new`) is renamed at any moment.
         if (entry.isFile() && entry.name !== SECRET_FILE && !entry.name.endsWith('.new'))
           places.push({
             where: join(folder, entry.name),
