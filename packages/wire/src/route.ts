@@ -9,18 +9,18 @@ import { Id, type Role } from './vocabulary.ts';
 export type Who = 'public' | 'agent' | 'gateway' | Role;
 
 /**
- * Which projects a request of a person concerns. A person who may not see a project gets the same answers as if it did not exist
- * (docs/rights.md). The server derives its checks from this field.
+ * Which projects a request of a person concerns. A person who may not see a project gets the same answers as if it did not exist.
+ * The server derives its checks from this field.
  *
  * - `project`: `:id` is a project. The server checks it, and `user.role` of the handler is the role in this project.
  * - `deployment`: `:id` is a deployment, which is checked by its project, as above.
  * - `query`: the query must have `project_id`, which is checked as above.
- * - `list`: the answer, or an error, may name several projects. The handler must leave out those that the caller may not see; it gets
- *   `visible` for that. A filter `project_id` is checked as above.
+ * - `list`: the answer, or an error, may name several projects. The handler must leave out those that the caller may not see: `access` of
+ *   the call says which. A filter `project_id` is checked as above.
+ * - `new`: the request creates a project. A replayed answer is checked as above.
  * - `none`: neither the answer nor an error says anything about a project. Always for routes without a role.
  */
-export const ROUTE_SCOPES = ['project', 'deployment', 'query', 'list', 'none'] as const;
-export type RouteScope = (typeof ROUTE_SCOPES)[number];
+export type RouteScope = 'project' | 'deployment' | 'query' | 'list' | 'new' | 'none';
 
 export type Route = {
   method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';

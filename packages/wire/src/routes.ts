@@ -37,7 +37,7 @@ export const ROUTES = {
     method: 'POST',
     path: '/api/projects',
     who: 'developer',
-    scope: 'none',
+    scope: 'new',
     summary: 'Create a project',
     body: ProjectCreate,
     status: 201,
