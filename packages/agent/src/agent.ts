@@ -7,6 +7,7 @@
 import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
 import type { Loop } from '@berth/kit/loop';
+import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import type { Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
@@ -26,6 +27,7 @@ import { AGENT_VERSION, createRegistration, type Registration } from './registra
 import { createRegistrySettings } from './registry-settings.ts';
 import { runTask } from './run-task.ts';
 import { openStateFolder } from './state-folder.ts';
+import { sendUsage } from './usage/sender.ts';
 import { createWritable } from './writable.ts';
 
 export type Agent = {
@@ -56,7 +58,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
 
   const state = await openStateFolder(config, log);
   const metrics = createMetrics(
-    { version: AGENT_VERSION, role: config.NODE_ROLE, disk: () => parts.diskUse.last(), engineOk: () => registration.engineOk() },
+    { version: AGENT_VERSION, role: config.NODE_ROLE, disk: () => parts.diskUse.last(), engineOk: () => registration.engineOk(), usage: () => parts.usage?.last() ?? [] },
     { processMetrics: config.LISTEN !== undefined },
   );
   const parts = await createParts(config, { state, metrics, wakeRegistration, log });
@@ -101,7 +103,10 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
         'tasks',
         importHosts().then(() => tasks.run(signal)),
       );
-      const watch = { onChange: wakeRegistration, onBroken: parts.revival.suspect };
+      const { usage } = parts;
+      if (usage !== null)
+        background.run('metrics', sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal));
+      const watch = { onChange: wakeRegistration, onOutOfMemory: usage?.oomKilled ?? (() => undefined), onBroken: parts.revival.suspect };
       background.run('events', watchContainers(docker, watch, signal, log));
     },
     signal,
@@ -152,6 +157,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       ending.abort();
       await loop.stop();
       await background.ended();
+      await parts.usage?.saved();
       await parts.diskUse.stop();
       clearInterval(sweeping);
       await images.stop();
@@ -186,7 +192,12 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
     role: config.NODE_ROLE,
     maxBuilds: config.MAX_BUILDS,
     credentials: parts.credentials,
-    capabilities: () => [CAN_SECRETS, ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : [])],
+    usage: parts.usage,
+    capabilities: () => [
+      CAN_SECRETS,
+      ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
+      ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : []),
+    ],
     storage: parts.storage.read,
     engine: createEngineStatus(parts.docker),
     disk: parts.diskUse.now,

@@ -2,6 +2,7 @@
 import type { NodeDisk } from '@berth/wire/node';
 import { type NodeRole, TASK_KINDS } from '@berth/wire/vocabulary';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import type { Measured } from './usage/meter.ts';
 import { COPY_OUTCOMES, type CopyEnd } from './data/transfer.ts';
 
 /** `shutdown`: the agent stopped first, and the task is offered again. `lost`: another agent has the task, or it was withdrawn. */
@@ -24,6 +25,8 @@ export type MetricsSource = {
   /** The value of the last registration; null before the first count. */
   disk: () => NodeDisk | null;
   engineOk: () => boolean | null;
+  /** The last reading of what containers use. */
+  usage: () => readonly Measured[];
 };
 
 /** Gauges of the library with names of counters. The library has each of them under a right name too. */
@@ -31,8 +34,30 @@ const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total',
 const MEASURED_BUILDS: readonly TaskEnd[] = ['completed', 'failed'];
 const SECONDS = [1, 5, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600];
 
+/** Gauges and no counters: they begin again with each start of a container. */
+const USAGE = [
+  ['berth_container_cpu_seconds', 'CPU time since the start of the container', 'cpu_seconds'],
+  ['berth_container_throttled_seconds', 'Time that processes waited because of the CPU limit', 'throttled_seconds'],
+  ['berth_container_memory_bytes', 'Memory without the file cache that the kernel can drop at once', 'memory_bytes'],
+  ['berth_container_memory_limit_bytes', 'Memory limit; absent without a limit', 'memory_limit'],
+  ['berth_container_restarts', 'Restarts by the engine', 'restarts'],
+  ['berth_container_oom_kills', 'Processes that the kernel killed at the memory limit', 'oom_kills'],
+  ['berth_container_network_received_bytes', 'Bytes received over the network', 'net_rx'],
+  ['berth_container_network_sent_bytes', 'Bytes sent over the network', 'net_tx'],
+] as const;
+const MAX_PROJECTS = 500;
+function sums(usage: readonly Measured[], value: (typeof USAGE)[number][2]): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const { project, point } of usage) {
+    const amount = point[value];
+    if (amount === null || (!found.has(project) && found.size >= MAX_PROJECTS)) continue;
+    found.set(project, (found.get(project) ?? 0) + amount);
+  }
+  return found;
+}
+
 /** `processMetrics`: adds memory, CPU and event loop of this process. */
-export function createMetrics({ version, role, disk, engineOk }: MetricsSource, { processMetrics }: { processMetrics: boolean }): Metrics {
+export function createMetrics({ version, role, disk, engineOk, usage }: MetricsSource, { processMetrics }: { processMetrics: boolean }): Metrics {
   const registry = new Registry();
   const registers = [registry];
   // The library's default of 10 ms would wake an idle process a hundred times a second.
@@ -118,6 +143,20 @@ export function createMetrics({ version, role, disk, engineOk }: MetricsSource, 
   );
   gauge('berth_agent_disk_free_bytes', 'Free bytes on the disks of this node, at the last count', () => disk()?.free ?? null);
   gauge('berth_agent_disk_size_bytes', 'Size of the disks of this node', () => disk()?.total ?? null);
+
+  for (const [name, help, value] of USAGE)
+    registry.registerMetric(
+      new Gauge({
+        name,
+        help: `${help}, by project: the sum of its containers on this node, at the last reading (every minute)`,
+        labelNames: ['project'],
+        registers: [],
+        collect() {
+          this.reset();
+          for (const [project, sum] of sums(usage(), value)) this.set({ project }, sum);
+        },
+      }),
+    );
 
   const registrationsFailed = counter('berth_agent_registrations_failed_total', 'Registrations that got no answer or a refusal');
   /** Monotonic clock in ms. */

@@ -41,6 +41,8 @@ const DEBOUNCE_MS = 100;
 export type ContainerWatch = {
   /** A container may have changed. */
   onChange: () => void;
+  /** The kernel killed a process of this container. */
+  onOutOfMemory?: (id: string) => void;
   /** The event stream broke: the engine may have stopped. */
   onBroken: () => void;
 };
@@ -48,12 +50,13 @@ export type ContainerWatch = {
 /** Calls `onChange` 100 ms after a container changed, until the signal aborts. A broken event stream is opened again with backoff. */
 export async function watchContainers(
   docker: Docker,
-  { onChange, onBroken }: ContainerWatch,
+  { onChange, onOutOfMemory, onBroken }: ContainerWatch,
   signal: AbortSignal,
   log: Logger,
 ): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
-  const onEvent = (action: string): void => {
+  const onEvent = (action: string, id: string): void => {
+    if (action === 'oom') onOutOfMemory?.(id);
     if (!IGNORED_EVENTS.test(action))
       timer ??= setTimeout(() => {
         timer = undefined;

@@ -23,6 +23,9 @@ import { createDockerCli, type DockerCli } from './tools/docker-cli.ts';
 import { createDocker, type Docker } from './tools/docker.ts';
 import { createDockerNetworks } from './tools/docker-networks.ts';
 import { engineUse } from './tools/engine-use.ts';
+import { createControlGroups } from './usage/control-groups.ts';
+import { createMeter, type Meter } from './usage/meter.ts';
+import { createOomMemory } from './usage/oom-memory.ts';
 
 export type AgentParts = {
   credentials: Credentials;
@@ -45,6 +48,8 @@ export type AgentParts = {
   /** Why a deploy node takes no datasets. */
   dataProblem: string | null;
   diskUse: DiskUse;
+  /** Null on a builder. */
+  usage: Meter | null;
   buildDigests: BuildDigests;
   secretFiles: SecretFiles;
 };
@@ -105,6 +110,15 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
     log,
   });
 
+  const usage =
+    config.NODE_ROLE === 'deploy'
+      ? createMeter({
+          groups: createControlGroups(),
+          memory: await createOomMemory(join(state.root, 'oom-kills.json'), log),
+          onChange: wakeRegistration,
+        })
+      : null;
+
   return {
     credentials,
     client,
@@ -124,6 +138,7 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
     data,
     dataProblem,
     diskUse,
+    usage,
     secretFiles,
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };

@@ -13,6 +13,7 @@ import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from './engine-status.ts';
 import { type ListNodeContainers, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
+import type { Meter } from './usage/meter.ts';
 import type { Inventory } from './data/inventory.ts';
 import type { Storage } from './storage.ts';
 import type { Revival } from './revive.ts';
@@ -25,6 +26,8 @@ export type RegistrationDeps = {
   client: Client;
   list: ListNodeContainers;
   ids: NodeIds;
+  /** Null on a builder. */
+  usage: Pick<Meter, 'seen' | 'notesOf'> | null;
   /** Starts containers that an engine restart left stopped. */
   revive: Revival['revive'];
   engine: EngineStatus;
@@ -75,7 +78,8 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       const seen = await observe(deps.list, AbortSignal.any([signal, AbortSignal.timeout(OBSERVE_MS)]), deps.revive);
       await deps.engine.answered(signal);
       await deps.ids.seen(seen, nodeId);
-      return seen.map(toObserved);
+      deps.usage?.seen(seen);
+      return seen.map((container) => ({ ...toObserved(container), ...deps.usage?.notesOf(container.id) }));
     } catch (error) {
       signal.throwIfAborted();
       deps.engine.failed(error);

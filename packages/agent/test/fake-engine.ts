@@ -30,6 +30,7 @@ export const container = (given: Partial<Container>): Container => ({
   finishedAt: null,
   memoryBytes: null,
   cpus: null,
+  restarts: 0,
   error: '',
   hostPort: 1234,
   ...given,

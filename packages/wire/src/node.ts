@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { CopyProgress } from './dataset.ts';
+import { ObservedPressure } from './metrics.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
 
 /** One container of Berth as the agent observed it. `host_port` is null while no port is published. */
@@ -15,6 +16,8 @@ export const ObservedContainer = Type.Object({
   started_at: Type.Optional(orNull(Time)),
   memory_bytes: Type.Optional(orNull(Type.Integer())),
   cpus: Type.Optional(orNull(Type.Number())),
+  pressure: Type.Optional(ObservedPressure),
+  metrics_problem: Type.Optional(Type.String({ maxLength: 300, description: 'why the agent cannot read what it uses' })),
 });
 export type ObservedContainer = Static<typeof ObservedContainer>;
 

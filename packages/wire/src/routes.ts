@@ -12,6 +12,7 @@ import { HOOK_ROUTES } from './hook.ts';
 import { GIT_ROUTES } from './git.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
+import { METRIC_ROUTES } from './metrics.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
@@ -194,6 +195,8 @@ export const ROUTES = {
   },
 
   ...HOOK_ROUTES,
+
+  ...METRIC_ROUTES,
 
   listNodes: {
     method: 'GET',

@@ -24,6 +24,8 @@ export type Container = {
   finishedAt: string | null;
   memoryBytes: number | null;
   cpus: number | null;
+  /** Restarts by the engine since the container was started by hand or by the agent. */
+  restarts: number;
   /** The engine’s error when the container could not start. */
   error: string;
   /** The first published TCP port; null if no port is published. */
@@ -102,7 +104,7 @@ export type Docker = {
   /** Removes without force. Returns false if the engine refuses because the image is in use. */
   removeImageRef(ref: string): Promise<boolean>;
   /** Calls `onEvent` for each container event. Resolves or rejects when the stream ends. */
-  events(labels: LabelFilter, onEvent: (action: string) => void, signal: AbortSignal): Promise<void>;
+  events(labels: LabelFilter, onEvent: (action: string, id: string) => void, signal: AbortSignal): Promise<void>;
   /** Version of the engine, not of the docker command. Throws TaskFailure engine_unavailable. */
   version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };
@@ -262,13 +264,16 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async events(labels, onEvent, signal) {
-      const args = ['events', '--filter', 'type=container', ...filters(labels), '--format', '{{.Action}}'];
+      const args = ['events', '--filter', 'type=container', ...filters(labels), '--format', '{{.Actor.ID}} {{.Action}}'];
       await cli.runOrThrow(args, {
         signal,
         timeoutMs: 2 ** 31 - 1,
         maxOutput: 4096,
         dieWithParent: true,
-        onLine: (line, stream) => stream === 'stdout' && onEvent(line),
+        onLine(line, stream) {
+          const [id = '', ...action] = line.split(' ');
+          if (stream === 'stdout') onEvent(action.join(' '), id);
+        },
       });
     },
     async version(signal) {
@@ -283,6 +288,7 @@ type RawContainer = {
   Id: string;
   Name: string;
   Image: string;
+  RestartCount?: number;
   Config: { Image: string; Labels: Record<string, string> | null };
   State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string; StartedAt?: string; FinishedAt?: string };
   HostConfig?: { Memory?: number; NanoCpus?: number };
@@ -306,6 +312,7 @@ function readContainer(raw: RawContainer): Container {
     finishedAt: toTime(raw.State.FinishedAt),
     memoryBytes: raw.HostConfig?.Memory || null,
     cpus: (raw.HostConfig?.NanoCpus ?? 0) / 1e9 || null,
+    restarts: raw.RestartCount ?? 0,
     error: raw.State.Error,
     hostPort: hostPort > 0 ? hostPort : null,
   };

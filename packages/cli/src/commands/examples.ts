@@ -15,6 +15,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'deployment watch': ['berth deployment watch dep_123', 'follows a deployment that runs without you'],
   status: ['berth status shop', 'shows what serves, since when, and what is in progress'],
   logs: ['berth logs shop -f', 'prints the log of shop, and new lines as they arrive'],
+  metrics: ['berth metrics shop --since 6h', 'shows the CPU, memory and network of shop in the last six hours'],
   open: ['berth open shop', 'opens the address of shop in a browser'],
   placement: ['berth placement shop', 'shows which node would get shop now, and why'],
   events: ['berth events --project shop -f', 'prints the changes of shop as they happen'],

@@ -137,7 +137,7 @@ function lineCount(text: string): number {
 }
 
 const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
-function timeText(text: string): number {
+export function timeText(text: string): number {
   const [, count, unit] = /^(\d+)([smhd])$/.exec(text) ?? [];
   if (count !== undefined) return Date.now() - Number(count) * UNITS[unit as keyof typeof UNITS];
   const at = Date.parse(text);

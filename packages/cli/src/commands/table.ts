@@ -9,6 +9,7 @@ import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
 import { STATUS_COMMANDS } from './status.ts';
 import { MCP_COMMANDS } from './mcp.ts';
+import { METRICS_COMMANDS } from './metrics.ts';
 import { PROJECT_COMMANDS } from './project.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 
@@ -16,6 +17,7 @@ export const COMMANDS: readonly Command[] = [
   ...ACCOUNT_COMMANDS,
   ...DEPLOY_COMMANDS,
   ...STATUS_COMMANDS,
+  ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,
   ...GIT_COMMANDS,
   ...HOOK_COMMANDS,

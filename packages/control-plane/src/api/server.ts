@@ -44,6 +44,7 @@ import { gatewayRoutes } from './routes/gateway.ts';
 import { gitRoutes } from './routes/git.ts';
 import { logRoutes } from './routes/logs.ts';
 import { joiningRoutes } from './routes/joining.ts';
+import { metricRoutes } from './routes/metrics.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { projectRoutes } from './routes/projects.ts';
@@ -201,6 +202,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const quarantine = createQuarantine(clock);
   agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine });
   agentDatasetRoutes(route, { ...deps, agents });
+  metricRoutes(route, { ...deps, agents });
   gatewayRoutes(route, {
     ...deps,
     holds,

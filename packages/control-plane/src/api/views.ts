@@ -37,7 +37,7 @@ import type {
 } from '../domain/records.ts';
 
 export const time = (ms: number): string => new Date(ms).toISOString();
-const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
+export const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
 
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 

@@ -20,6 +20,7 @@ import type { RecordChange, RecordGuard } from './guard.ts';
 import type { NameFilter, Page, Paged } from './page.ts';
 import type { SecretStore } from './secrets.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
+import type { UsageStore } from './usage.ts';
 import type { ProjectKeyStore } from './vault.ts';
 import type {
   ApiSessionStore,
@@ -395,6 +396,7 @@ export type Stores = {
   backups: BackupStore;
   meta: MetaStore;
   uptime: UptimeStore;
+  usage: UsageStore;
   retention: RetentionStore;
   metrics: MetricsStore;
   /** Carries notifications to other control planes on the same database; null if there can be only one. */

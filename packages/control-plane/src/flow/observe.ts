@@ -95,7 +95,7 @@ type At = { now: number; retiring: boolean; holder: Container | null; squatter: 
 /** An unhealthy container must run this long to become healthy: a crash loop is not healthy between two crashes. */
 const STEADY_MS = 10_000;
 
-/** Returns the health of a deployment by its container as the agent reported it. `detail` is null if the container is healthy. */
+/** Returns the health of a deployment by its container as the agent reported it. `detail` of a healthy container names what it is short of; else it is null. */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
   const taken = at.squatter === null ? '' : `; its port ${d.host_port} now belongs to ${at.squatter.name}, so it gets no requests`;
   if (container === null) return { status: 'unhealthy', detail: `its container is missing on its node; deploy it again${taken}` };
@@ -104,7 +104,20 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
   const differing = differences(d, container, at);
-  return differing.length === 0 ? { status: 'healthy', detail: null } : { status: 'drifted', detail: differing.join('; ') };
+  const shortages = shortagesOf(container);
+  const detail = [...differing, ...shortages].join('; ');
+  return { status: differing.length === 0 ? 'healthy' : 'drifted', detail: detail === '' ? null : detail };
+}
+
+/** Lists the resources that a running container is short of. It serves requests all the same. */
+function shortagesOf({ pressure = [], memory_bytes = null, cpus = null }: Container): string[] {
+  const of = (value: number | null, unit: string): string => (value === null ? '' : ` of ${value}${unit}`);
+  return [
+    ...(pressure.includes('memory')
+      ? [`the kernel killed a process of its container, which reached its memory limit${of(memory_bytes, ' bytes')}`]
+      : []),
+    ...(pressure.includes('cpu') ? [`its CPU limit${of(cpus, '')} slows it down most of the time`] : []),
+  ];
 }
 
 function whyDown({ state, exit_code, out_of_memory }: Container): string {

@@ -1,4 +1,4 @@
-/** Removes expired rows of identity tables, old deliveries and commit statuses, and old lines of the audit log. */
+/** Removes expired rows of identity tables, old deliveries and commit statuses, old points of metrics, and old lines of the audit log. */
 import type { LoopDeps } from './deps.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;
@@ -22,6 +22,7 @@ export const deleteExpiredRows =
       stores.idempotencyAnswers,
       stores.hooks,
       stores.commitStatuses,
+      stores.usage,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

@@ -39,6 +39,7 @@ import { createRouteStore } from './routes.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
 import { createUptimeStore } from './uptime.ts';
+import { createUsageStore } from './usage.ts';
 import { createUsedCodeStore } from './identity/used-codes.ts';
 import { createUserStore } from './identity/users.ts';
 import type { BeforeMigration } from './engine/migrate.ts';
@@ -138,6 +139,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     policy: createPolicyStore(db),
     meta: createMetaStore(db),
     uptime: createUptimeStore(db),
+    usage: createUsageStore(db),
     retention: createRetentionStore(db, memory),
     metrics: createMetricsStore(db, memory),
     notifier: db.notifier,

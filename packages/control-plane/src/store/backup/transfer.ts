@@ -50,6 +50,7 @@ const TABLES = {
   hooks: {},
   deliveries: { number: 'seq' },
   commit_statuses: { number: 'seq' },
+  usage_points: {},
   events: { number: 'seq' },
   backups: {},
   log_heads: { log: true },

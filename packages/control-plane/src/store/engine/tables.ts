@@ -432,6 +432,23 @@ export type Tables = {
     /** Null: it runs, or its process died. */
     finished_at: Ms | null;
   };
+  /** domain/usage.ts. `step`: length of the slot in ms. `slot`: number of the slot since 1970. */
+  usage_points: {
+    project_id: string;
+    step: number;
+    slot: number;
+    deployment_id: string;
+    at: Ms;
+    started_at: Ms | null;
+    cpu_ms: number | null;
+    throttled_ms: number | null;
+    memory_bytes: number | null;
+    memory_limit: number | null;
+    restarts: number | null;
+    oom_kills: number | null;
+    net_rx: number | null;
+    net_tx: number | null;
+  };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };

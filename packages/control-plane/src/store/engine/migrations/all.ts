@@ -23,6 +23,7 @@ import { git } from './0017_git.ts';
 import { hooks } from './0018_hooks.ts';
 import { backups } from './0019_backups.ts';
 import { sharedSecret } from './0021_shared_secret.ts';
+import { usage } from './0026_usage.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -44,4 +45,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0018_hooks': hooks(capabilities),
   '0019_backups': backups(capabilities),
   '0021_shared_secret': sharedSecret(capabilities),
+  '0026_usage': usage(capabilities),
 });

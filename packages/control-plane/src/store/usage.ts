@@ -1,0 +1,142 @@
+/** Points of what containers use (domain/usage.ts). A crash of the machine may lose the newest ones. */
+import { sql } from 'kysely';
+import { QUARTERS, USAGE_STEPS, type UsagePoint, type UsageStore, type UsageStep } from '../domain/usage.ts';
+import type { Database } from './engine/database.ts';
+import type { NewRow, Row, Tx } from './engine/tables.ts';
+
+type PointRow = Row<'usage_points'>;
+/** Points in one statement: far below the limit of parameters of both engines. */
+const ROWS_A_STATEMENT = 500;
+const SWEPT_AT_ONCE = 2_000;
+
+export const createUsageStore = (db: Database): UsageStore => ({
+  async record(nodeId, points) {
+    if (points.length === 0) return 0;
+    const named = [...new Set(points.map((point) => point.deployment_id))];
+    const deployments = await db.kysely
+      .selectFrom('deployments')
+      .innerJoin('projects', 'projects.id', 'deployments.project_id')
+      .select(['deployments.id', 'deployments.project_id'])
+      .where('deployments.id', 'in', named)
+      .where('deployments.node_id', '=', nodeId)
+      .execute();
+    const projectOf = new Map(deployments.map((d) => [d.id, d.project_id]));
+    const accepted = points.flatMap((point) => {
+      const project_id = projectOf.get(point.deployment_id);
+      return project_id === undefined ? [] : [{ project_id, point }];
+    });
+    if (accepted.length === 0) return 0;
+    await db.writeUnsynced(async (tx) => {
+      for (const step of USAGE_STEPS) await write(tx, step, accepted);
+    });
+    return accepted.length;
+  },
+
+  async read({ project_id, step, from, to }, most) {
+    const rows = await db.kysely
+      .selectFrom('usage_points')
+      .selectAll()
+      .where('project_id', '=', project_id)
+      .where('step', '=', step.ms)
+      .where('slot', '>=', slotOf(from, step))
+      .where('slot', '<=', slotOf(to, step))
+      .where('at', '>=', from)
+      .where('at', '<=', to)
+      .orderBy('slot', 'desc')
+      .orderBy('deployment_id')
+      .limit(most)
+      .execute();
+    return rows.map(pointOf).sort((a, b) => a.at - b.at);
+  },
+
+  async sweep(now) {
+    let removed = 0;
+    for (const step of USAGE_STEPS) {
+      const before = slotOf(now - step.keptMs, step);
+      const last = await db.kysely
+        .selectFrom('usage_points')
+        .select('slot')
+        .where('step', '=', step.ms)
+        .where('slot', '<', before)
+        .orderBy('slot')
+        .offset(SWEPT_AT_ONCE)
+        .limit(1)
+        .executeTakeFirst();
+      const { numDeletedRows } = await db.writeUnsynced((tx) =>
+        tx
+          .deleteFrom('usage_points')
+          .where('step', '=', step.ms)
+          // At least the oldest slot, however many points it has.
+          .where('slot', last === undefined ? '<' : '<=', last?.slot ?? before)
+          .executeTakeFirstOrThrow(),
+      );
+      removed += Number(numDeletedRows);
+    }
+    return removed;
+  },
+});
+
+const slotOf = (at: number, step: UsageStep): number => Math.floor(at / step.ms);
+
+type Accepted = { project_id: string; point: UsagePoint };
+async function write(tx: Tx, step: UsageStep, accepted: readonly Accepted[]): Promise<void> {
+  // One statement must not change a row twice.
+  const rows = new Map<string, NewRow<'usage_points'>>();
+  for (const one of accepted) {
+    const row = rowOf(one, step);
+    const key = `${row.slot} ${row.deployment_id}`;
+    const other = rows.get(key);
+    const [older, newer] = other === undefined || other.at <= row.at ? [other, row] : [row, other];
+    const memory = step === QUARTERS ? highest(older?.memory_bytes, newer.memory_bytes) : (newer.memory_bytes ?? null);
+    rows.set(key, { ...newer, memory_bytes: memory });
+  }
+  const all = [...rows.values()];
+  for (let i = 0; i < all.length; i += ROWS_A_STATEMENT)
+    await tx
+      .insertInto('usage_points')
+      .values(all.slice(i, i + ROWS_A_STATEMENT))
+      .onConflict((oc) =>
+        oc.columns(['project_id', 'step', 'slot', 'deployment_id']).doUpdateSet({
+          ...Object.fromEntries(NEWEST.map((column) => [column, newest(column)])),
+          memory_bytes: step === QUARTERS ? HIGHEST : newest('memory_bytes'),
+        }),
+      )
+      .execute();
+}
+
+const NEWEST = ['at', 'started_at', 'cpu_ms', 'throttled_ms', 'memory_limit', 'restarts', 'oom_kills', 'net_rx', 'net_tx'] as const;
+const newest = (column: (typeof NEWEST)[number] | 'memory_bytes') =>
+  sql<number>`case when excluded.at >= usage_points.at then ${sql.ref(`excluded.${column}`)} else ${sql.ref(`usage_points.${column}`)} end`;
+const HIGHEST = sql<number>`case
+  when usage_points.memory_bytes is null then excluded.memory_bytes
+  when excluded.memory_bytes is null or excluded.memory_bytes < usage_points.memory_bytes then usage_points.memory_bytes
+  else excluded.memory_bytes end`;
+const highest = (a: number | null | undefined, b: number | null | undefined): number | null =>
+  a === null || a === undefined ? (b ?? null) : b === null || b === undefined ? a : Math.max(a, b);
+
+const msOf = (seconds: number | null): number | null => (seconds === null ? null : Math.round(seconds * 1000));
+const secondsOf = (ms: number | null): number | null => (ms === null ? null : ms / 1000);
+const whole = (value: number | null): number | null => (value === null ? null : Math.round(value));
+
+const rowOf = ({ project_id, point }: Accepted, step: UsageStep): NewRow<'usage_points'> => ({
+  project_id,
+  step: step.ms,
+  slot: slotOf(point.at, step),
+  deployment_id: point.deployment_id,
+  at: point.at,
+  started_at: point.started_at,
+  cpu_ms: msOf(point.cpu_seconds),
+  throttled_ms: msOf(point.throttled_seconds),
+  memory_bytes: whole(point.memory_bytes),
+  memory_limit: whole(point.memory_limit),
+  restarts: whole(point.restarts),
+  oom_kills: whole(point.oom_kills),
+  net_rx: whole(point.net_rx),
+  net_tx: whole(point.net_tx),
+});
+
+const pointOf = ({ project_id: _p, step: _s, slot: _l, cpu_ms, throttled_ms, ...row }: PointRow): UsagePoint => ({
+  ...row,
+  cpu_seconds: secondsOf(cpu_ms),
+  throttled_seconds: secondsOf(throttled_ms),
+});
