@@ -58,7 +58,13 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
 
   const state = await openStateFolder(config, log);
   const metrics = createMetrics(
-    { version: AGENT_VERSION, role: config.NODE_ROLE, disk: () => parts.diskUse.last(), engineOk: () => registration.engineOk(), usage: () => parts.usage?.last() ?? [] },
+    {
+      version: AGENT_VERSION,
+      role: config.NODE_ROLE,
+      disk: () => parts.diskUse.last(),
+      engineOk: () => registration.engineOk(),
+      usage: () => parts.usage?.last() ?? [],
+    },
     { processMetrics: config.LISTEN !== undefined },
   );
   const parts = await createParts(config, { state, metrics, wakeRegistration, log });
@@ -104,8 +110,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
         importHosts().then(() => tasks.run(signal)),
       );
       const { usage } = parts;
-      if (usage !== null)
-        background.run('metrics', sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal));
+      if (usage !== null) background.run('metrics', sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal));
       const watch = { onChange: wakeRegistration, onOutOfMemory: usage?.oomKilled ?? (() => undefined), onBroken: parts.revival.suspect };
       background.run('events', watchContainers(docker, watch, signal, log));
     },

@@ -57,7 +57,10 @@ function sums(usage: readonly Measured[], value: (typeof USAGE)[number][2]): Map
 }
 
 /** `processMetrics`: adds memory, CPU and event loop of this process. */
-export function createMetrics({ version, role, disk, engineOk, usage }: MetricsSource, { processMetrics }: { processMetrics: boolean }): Metrics {
+export function createMetrics(
+  { version, role, disk, engineOk, usage }: MetricsSource,
+  { processMetrics }: { processMetrics: boolean },
+): Metrics {
   const registry = new Registry();
   const registers = [registry];
   // The library's default of 10 ms would wake an idle process a hundred times a second.

@@ -24,7 +24,10 @@ afterAll(() => plane.stop());
 
 const DISK: NodeDisk = { datasets: 1_000, images: 2_000, build_cache: 300, other: 40, free: 5_000, total: 8_340 };
 const create = (disk: NodeDisk | null = DISK, engineOk: boolean | null = true): Metrics =>
-  createMetrics({ version: '1.2.3', role: 'builder', disk: () => disk, engineOk: () => engineOk, usage: () => [] }, { processMetrics: true });
+  createMetrics(
+    { version: '1.2.3', role: 'builder', disk: () => disk, engineOk: () => engineOk, usage: () => [] },
+    { processMetrics: true },
+  );
 const scrape = async (metrics: Metrics): Promise<string> => (await metrics.render()).text;
 const value = (text: string, series: string): number | undefined => {
   const line = text.split('\n').find((l) => l.startsWith(`${series} `));
@@ -157,7 +160,10 @@ it('a scrape starts no count of the disks', async () => {
     onFirst: () => undefined,
     log: silentLogger(),
   });
-  const metrics = createMetrics({ version: '1', role: 'deploy', disk: use.last, engineOk: () => true, usage: () => [] }, { processMetrics: false });
+  const metrics = createMetrics(
+    { version: '1', role: 'deploy', disk: use.last, engineOk: () => true, usage: () => [] },
+    { processMetrics: false },
+  );
   for (let i = 0; i < 3; i++) await scrape(metrics);
   expect(counts).toBe(0);
   use.now();

@@ -26,7 +26,16 @@ const VALUES = {
   net_rx: counter('bytes received over the network'),
   net_tx: counter('bytes sent over the network'),
 };
-export const METRIC_VALUES = ['cpu_seconds', 'throttled_seconds', 'memory_bytes', 'memory_limit', 'restarts', 'oom_kills', 'net_rx', 'net_tx'] as const;
+export const METRIC_VALUES = [
+  'cpu_seconds',
+  'throttled_seconds',
+  'memory_bytes',
+  'memory_limit',
+  'restarts',
+  'oom_kills',
+  'net_rx',
+  'net_tx',
+] as const;
 
 /** A point of one container. Its age is a duration and no time: the clock of the node may be wrong. */
 export const SentPoint = Type.Object({

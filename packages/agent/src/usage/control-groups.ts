@@ -114,7 +114,8 @@ async function readSecond(dir: string): Promise<GroupReading | null> {
 }
 
 async function readFirst({ memory, cpu, cpuacct }: Group): Promise<GroupReading | null> {
-  const at = (dir: string | null, file: string): Promise<string | null> => (dir === null ? Promise.resolve(null) : readOrNull(join(dir, file)));
+  const at = (dir: string | null, file: string): Promise<string | null> =>
+    dir === null ? Promise.resolve(null) : readOrNull(join(dir, file));
   const dir = memory ?? cpuacct ?? cpu ?? '';
   const [usage, limit, oom, stat, time, periods, pid] = await Promise.all([
     at(memory, 'memory.usage_in_bytes'),
@@ -142,7 +143,10 @@ async function readFirst({ memory, cpu, cpuacct }: Group): Promise<GroupReading 
 /** A process outside this process's pid namespace is listed as 0. */
 async function firstPid(dir: string): Promise<number | null> {
   const text = await readOrNull(join(dir, 'cgroup.procs'));
-  const pid = (text ?? '').split('\n').map(Number).find((one) => one > 0);
+  const pid = (text ?? '')
+    .split('\n')
+    .map(Number)
+    .find((one) => one > 0);
   return pid ?? null;
 }
 
@@ -164,7 +168,8 @@ export function parseNetwork(text: string): { rx: number; tx: number } | null {
 }
 
 /** Without the file cache that the kernel drops first: it fills any limit in time. */
-const working = (used: number | null, droppable: number | null): number | null => (used === null ? null : Math.max(0, used - (droppable ?? 0)));
+const working = (used: number | null, droppable: number | null): number | null =>
+  used === null ? null : Math.max(0, used - (droppable ?? 0));
 const scaled = (value: number | null, by: number): number | null => (value === null ? null : value / by);
 
 /** Null for an absent file and for `max`. */

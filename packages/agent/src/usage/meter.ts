@@ -54,7 +54,14 @@ const SLOWED = { from: 0.5, below: 0.25 };
 const NO_GROUP =
   'the agent finds no control group of the container; an agent in a container needs the control groups of the machine (cgroup: host)';
 
-export function createMeter({ groups, memory, network = readNetwork, onChange, now = Date.now, clock = () => performance.now() }: MeterDeps): Meter {
+export function createMeter({
+  groups,
+  memory,
+  network = readNetwork,
+  onChange,
+  now = Date.now,
+  clock = () => performance.now(),
+}: MeterDeps): Meter {
   let known = new Map<string, Known>();
   let last: Measured[] = [];
   /** Serves to notice a change of the notes. */
@@ -156,7 +163,8 @@ export function createMeter({ groups, memory, network = readNetwork, onChange, n
       );
       memory.retainOnly(new Set(known.keys()));
       // The engine's word for a run that ended, also while this process did not run.
-      for (const one of known.values()) if (one.container.state !== 'running' && one.container.oomKilled) count(one, Math.max(1, one.reported));
+      for (const one of known.values())
+        if (one.container.state !== 'running' && one.container.oomKilled) count(one, Math.max(1, one.reported));
     },
     oomKilled(id) {
       const one = known.get(id);

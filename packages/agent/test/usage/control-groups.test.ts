@@ -53,7 +53,13 @@ it('version 2 without limits, and with a process that only another pid namespace
     [`${SCOPE}/memory.max`]: 'max\n',
     [`${SCOPE}/cgroup.procs`]: '0\n0\n',
   });
-  expect(await reading(root)).toMatchObject({ memoryLimit: null, periods: null, throttledPeriods: null, throttledSeconds: null, pid: null });
+  expect(await reading(root)).toMatchObject({
+    memoryLimit: null,
+    periods: null,
+    throttledPeriods: null,
+    throttledSeconds: null,
+    pid: null,
+  });
 });
 
 it('a machine without the memory controller still tells the CPU time', async () => {

@@ -24,7 +24,12 @@ const READING: GroupReading = {
   pid: 1,
 };
 const app = (given: Partial<Container> = {}): Container =>
-  container({ id: 'a', labels: { 'berth.deployment': 'd1', 'berth.project': 'p1', 'berth.project_name': 'shop' }, startedAt: at(0), ...given });
+  container({
+    id: 'a',
+    labels: { 'berth.deployment': 'd1', 'berth.project': 'p1', 'berth.project_name': 'shop' },
+    startedAt: at(0),
+    ...given,
+  });
 
 async function scene(file?: string) {
   const folder = await mkdtemp(join(tmpdir(), 'berth-meter-'));

@@ -144,5 +144,4 @@ describe('GET /api/projects/{id}/metrics', () => {
     await inventory(api, deployment, {});
     expect((await read()).unavailable).toBeUndefined();
   });
-
 });

@@ -75,4 +75,8 @@ const usagePoint = ({ age_ms, started_at, ...point }: SentPoint, now: number): U
   at: Math.round(now - age_ms),
   started_at: started_at === null ? null : Date.parse(started_at),
 });
-const pointView = ({ at, started_at, ...point }: UsagePoint): MetricPoint => ({ ...point, at: time(at), started_at: timeOrNull(started_at) });
+const pointView = ({ at, started_at, ...point }: UsagePoint): MetricPoint => ({
+  ...point,
+  at: time(at),
+  started_at: timeOrNull(started_at),
+});
