@@ -1,4 +1,4 @@
-/** What containers use: the points that agents send, and the answer of `GET /api/projects/{id}/metrics`. docs/runtime.md explains them. */
+/** Use of resources by containers: the points of agents, and the answer of `GET /api/projects/{id}/metrics` (docs/runtime.md). */
 import { type Static, Type } from 'typebox';
 import { ByName, type Route } from './route.ts';
 import { Id, literals, orNull, Time } from './vocabulary.ts';
@@ -55,7 +55,7 @@ export const MetricPoint = Type.Object({ at: Time, deployment_id: Id, ...VALUES 
 export type MetricPoint = Static<typeof MetricPoint>;
 
 export const MAX_METRIC_POINTS = 10_000;
-export const Metrics = Type.Object({
+export const ProjectMetrics = Type.Object({
   points: Type.Array(MetricPoint, { description: `oldest first; at most ${MAX_METRIC_POINTS}` }),
   from: Time,
   to: Time,
@@ -63,7 +63,7 @@ export const Metrics = Type.Object({
   truncated: Type.Boolean({ description: 'true: older points of the range are left out' }),
   unavailable: Type.Optional(Type.String({ description: 'why there are no new points' })),
 });
-export type Metrics = Static<typeof Metrics>;
+export type ProjectMetrics = Static<typeof ProjectMetrics>;
 
 export const ObservedPressure = Type.Array(literals(PRESSURES), { maxItems: PRESSURES.length, uniqueItems: true });
 
@@ -76,7 +76,7 @@ export const METRIC_ROUTES = {
     params: ByName,
     query: Type.Object({ from: Type.Optional(Time), to: Type.Optional(Time) }),
     status: 200,
-    answer: Metrics,
+    answer: ProjectMetrics,
   },
   agentMetrics: {
     method: 'POST',

@@ -21,7 +21,7 @@ export type Meter = {
   read(): Promise<Measured[]>;
   /** The last reading. */
   last(): readonly Measured[];
-  /** What a registration says about a container. */
+  /** Returns the fields that a registration adds to a container. */
   notesOf(id: string): Pick<ObservedContainer, 'pressure' | 'metrics_problem'>;
   /** Resolves when what must survive this process is on disk. */
   saved(): Promise<void>;

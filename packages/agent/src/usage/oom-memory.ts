@@ -1,4 +1,4 @@
-/** Remembers on disk which containers lost a process to their memory limit: the engine and the kernel forget it when a container restarts. */
+/** Remembers on disk which containers lost a process to their memory limit. Kernel and engine forget it when a container restarts. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 

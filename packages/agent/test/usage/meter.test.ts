@@ -1,4 +1,4 @@
-/** What the meter reports: points, out-of-memory kills over restarts, and the notes in a registration. */
+/** Reports of the meter: points, out-of-memory kills over restarts, and the notes in a registration. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
 /** `berth metrics`: what the containers of a project use. */
-import type { MetricPoint, Metrics } from '@berth/wire/metrics';
+import type { MetricPoint, ProjectMetrics } from '@berth/wire/metrics';
 import { oneLine, table } from '../output/text.ts';
 import { bytes } from '../output/units.ts';
 import { usage } from '../problem.ts';
@@ -63,7 +63,7 @@ export function rowsOf(points: readonly MetricPoint[], most = ROWS): MetricRow[]
   });
 }
 
-function metricsText({ points }: Metrics): string {
+function metricsText({ points }: ProjectMetrics): string {
   if (points.length === 0) return 'no points in this time';
   const rows = rowsOf(points);
   const several = new Set(rows.map(({ point }) => point.deployment_id)).size > 1;

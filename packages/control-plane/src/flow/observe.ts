@@ -95,7 +95,10 @@ type At = { now: number; retiring: boolean; holder: Container | null; squatter: 
 /** An unhealthy container must run this long to become healthy: a crash loop is not healthy between two crashes. */
 const STEADY_MS = 10_000;
 
-/** Returns the health of a deployment by its container as the agent reported it. `detail` of a healthy container names what it is short of; else it is null. */
+/**
+ * Returns the health of a deployment by its container as the agent reported it. `detail` of a healthy container names what it is short
+ * of; else it is null.
+ */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
   const taken = at.squatter === null ? '' : `; its port ${d.host_port} now belongs to ${at.squatter.name}, so it gets no requests`;
   if (container === null) return { status: 'unhealthy', detail: `its container is missing on its node; deploy it again${taken}` };

@@ -1,5 +1,5 @@
-/** Metrics of projects: agents send them, people read them. */
-import { type Metrics, type SentPoint } from '@berth/wire/metrics';
+/** ProjectMetrics of projects: agents send them, people read them. */
+import { type ProjectMetrics, type SentPoint } from '@berth/wire/metrics';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createWorld } from './deployed.ts';
 import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
@@ -30,8 +30,8 @@ async function start() {
   const project = await createProject(api);
   const deployment = await world.live(project);
   const send = (...points: SentPoint[]) => api.call('agentMetrics', { body: { node_id: world.home, points } });
-  const read = async (query: Record<string, string> = {}): Promise<Metrics> =>
-    (await api.call('projectMetrics', { params: { id: project }, query })).json as unknown as Metrics;
+  const read = async (query: Record<string, string> = {}): Promise<ProjectMetrics> =>
+    (await api.call('projectMetrics', { params: { id: project }, query })).json as unknown as ProjectMetrics;
   return { api, clock, at, world, project, deployment, send, read };
 }
 const inventory = (api: Api, deployment: string, more: object): Promise<string> =>

@@ -1,6 +1,6 @@
-/** What the containers of projects use: agents report it, people read it. */
+/** Metrics of projects: agents send the use of their containers, and people read it. */
 import { createHash } from 'node:crypto';
-import { MAX_METRIC_POINTS, METRICS_CAPABILITY, type MetricPoint, type Metrics, type SentPoint } from '@berth/wire/metrics';
+import { MAX_METRIC_POINTS, METRICS_CAPABILITY, type MetricPoint, type ProjectMetrics, type SentPoint } from '@berth/wire/metrics';
 import { LABELS } from '@berth/wire/vocabulary';
 import { invalid } from '../../domain/errors.ts';
 import { MINUTES, stepFor, type UsagePoint } from '../../domain/usage.ts';
@@ -45,7 +45,7 @@ export function metricRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'now'
       step_seconds: step.ms / 1000,
       truncated: points.length > MAX_METRIC_POINTS,
       ...(unavailable === null ? {} : { unavailable }),
-    } satisfies Metrics;
+    } satisfies ProjectMetrics;
   });
 
   /** Returns why the running deployment of the project gets no points; null: it gets them, or none runs. */
