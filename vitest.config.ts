@@ -20,15 +20,17 @@ const SLOW = [
   'packages/control-plane/test/backup/{archive,backup,schedule,snapshot}.test.ts',
   'packages/control-plane/test/flow/{retry,lifecycle.property}.test.ts',
   'packages/control-plane/test/loops/{task-watch,dataset-monitor,commit-statuses}.test.ts',
-  'packages/control-plane/test/api/{agent-scale,story,idempotency,hooks,git-access,data-nodes,gateway,auth,sessions,system,tokens}.test.ts',
+  'packages/control-plane/test/api/{access,agent,agent-scale,broken-requests,join-tokens,release,story,idempotency,hooks,git-access,data-nodes,gateway,auth,sessions,system,tokens}.test.ts',
   'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
   'packages/agent/test/{loop,run-task}.test.ts',
   'packages/gateway/test/login/{provider-faults,attacks}.test.ts',
   'packages/cli/test/{deploy,verbs,folders,completion}.test.ts',
-  'packages/kit/test/{exec,sha256-files}.test.ts',
+  'packages/kit/test/{exec,sha256-files,tracing}.test.ts',
+  'packages/operator/test/install.test.ts',
   'packages/proxy/test/provider.test.ts',
 ];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
+const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts'];
 
 /**
  * The longest files of `real`. They begin first, so that no core waits for the last one. By itself, a fresh clone begins with the largest
@@ -37,13 +39,11 @@ const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 const LONGEST = [
   'control-plane/test/api/on-postgres.real.test.ts',
   'control-plane/test/sim/two-control-planes.real.test.ts',
-  'test/e2e/crashes.test.ts',
   'test/e2e/data-faults.test.ts',
   'test/e2e/drain.test.ts',
   'test/e2e/redeploys.test.ts',
   'test/e2e/fail-points-quick.test.ts',
   'control-plane/test/monitor/scanner.real.test.ts',
-  'test/e2e/many-nodes.test.ts',
   'test/e2e/push-to-deploy.test.ts',
   'test/e2e/https.test.ts',
   'test/e2e/proxy-reach.test.ts',
@@ -77,7 +77,15 @@ export default defineConfig({
     teardownTimeout: 60_000,
     sequence: { sequencer: LongestFirst },
     projects: [
-      { test: { ...THREADS, name: 'unit', include: UNIT, exclude: [...SLOW, ...REAL, ...INSTALLED], sequence: { groupOrder: 0 } } },
+      {
+        test: {
+          ...THREADS,
+          name: 'unit',
+          include: UNIT,
+          exclude: [...SLOW, ...REAL, ...FAULTS, ...INSTALLED],
+          sequence: { groupOrder: 0 },
+        },
+      },
       {
         test: {
           ...THREADS,
@@ -114,7 +122,7 @@ export default defineConfig({
         test: {
           ...PROCESSES,
           name: 'faults',
-          include: ['test/faults/**/*.test.ts'],
+          include: FAULTS,
           sequence: { groupOrder: 4 },
           maxWorkers: 1,
           testTimeout: 180_000,

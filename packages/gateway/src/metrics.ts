@@ -1,5 +1,5 @@
 /** Prometheus metrics. The hot path counts in plain variables, which are read when the metrics are requested. */
-import type { Connections } from '@berth/kit/connections';
+import { type Connections, refusedConnections } from '@berth/kit/connections';
 import type { LoginSeen } from '@berth/wire/gateway';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import manifest from '../package.json' with { type: 'json' };
@@ -103,18 +103,7 @@ export function createMetrics(verify: Verify, policy: PolicyFollower, processMet
     watch(connections) {
       gauge('berth_http_connections', 'Open connections', 'sum', connections.open);
       gauge('berth_http_connections_limit', 'MAX_CONNECTIONS, or less if the limit of open files is lower', 'sum', () => connections.limit);
-      registry.registerMetric(
-        new Counter({
-          name: 'berth_http_connections_refused_total',
-          help: 'Connections that were refused or, without a request, closed, because too many were open',
-          labelNames: ['event'],
-          registers: [],
-          collect() {
-            this.reset();
-            for (const [event, value] of Object.entries(connections.counts())) this.inc({ event }, value);
-          },
-        }),
-      );
+      registry.registerMetric(new Counter(refusedConnections(connections)));
     },
     refused: (code) => refusals.inc({ code }),
     answered: (route, status, seconds) => requests.observe({ route, status: String(status) }, seconds),

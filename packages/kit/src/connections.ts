@@ -154,3 +154,15 @@ function openFiles(): number {
     return Number.POSITIVE_INFINITY;
   }
 }
+
+/** Options of the counter of prom-client that shows `connections.counts()`. */
+export const refusedConnections = (connections: Pick<Connections, 'counts'>) => ({
+  name: 'berth_http_connections_refused_total',
+  help: 'Connections that were refused or, without a request, closed, because too many were open',
+  labelNames: ['event'] as const,
+  registers: [],
+  collect(this: { reset(): void; inc(labels: { event: string }, value: number): void }) {
+    this.reset();
+    for (const [event, count] of Object.entries(connections.counts())) this.inc({ event }, count);
+  },
+});

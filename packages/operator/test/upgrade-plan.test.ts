@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest';
-import { type Build, compareVersions, planOf, type State } from '../src/upgrade/plan.ts';
+import type { SchemaReport } from '@berth/wire/schema-report';
+import { type Build, compareVersions, planOf } from '../src/upgrade/plan.ts';
 
 const MIB = 1024 ** 2;
 const NOW = 1_800_000_000_000;
-const state: State = {
+const state: SchemaReport = {
   version: '0.1.0',
   oldest_agent: '0.1.0',
   schema: [],
@@ -26,7 +27,7 @@ const next: Build = {
   oldest_agent: '0.1.0',
   schema: ['0001_a', '0020_b', '0021_c'].map((name) => ({ name, needed: name === '0001_a' })),
 };
-const plan = (changes: { state?: Partial<State>; next?: Partial<Build>; units?: string[] } = {}) =>
+const plan = (changes: { state?: Partial<SchemaReport>; next?: Partial<Build>; units?: string[] } = {}) =>
   planOf({
     state: { ...state, ...changes.state },
     next: { ...next, ...changes.next },

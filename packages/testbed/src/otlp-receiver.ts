@@ -1,7 +1,6 @@
 /** A collector of OpenTelemetry, as far as traces go: takes OTLP over HTTP with JSON and keeps the spans. */
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { type Receiver, startReceiver } from './receiver.ts';
 
 type Value = { stringValue?: string; intValue?: number | string; doubleValue?: number; boolValue?: boolean };
 type Attribute = { key: string; value: Value };
@@ -28,16 +27,14 @@ export type ReceivedSpan = {
   attributes: Record<string, string>;
   failed: boolean;
 };
-export type OtlpReceiver = {
+/** `down`: resets requests. */
+type Behaviour = 'serve' | 'down';
+export type OtlpReceiver = Omit<Receiver<Behaviour>, 'port'> & {
   /** Value of OTEL_EXPORTER_OTLP_ENDPOINT. */
   readonly endpoint: string;
   readonly spans: readonly ReceivedSpan[];
   /** Everything that arrived: paths, headers and bodies. */
   readonly wire: readonly string[];
-  /** `mute`: accepts requests and says nothing; `down`: resets them. */
-  behave(behaviour: 'serve' | 'mute' | 'down'): void;
-  requests(): number;
-  stop(): Promise<void>;
 };
 
 const textOf = ({ stringValue, intValue, doubleValue, boolValue }: Value): string =>
@@ -49,11 +46,7 @@ const msOf = (nanoseconds: string): number => Number(BigInt(nanoseconds) / 1_000
 export async function startOtlpReceiver(): Promise<OtlpReceiver> {
   const spans: ReceivedSpan[] = [];
   const wire: string[] = [];
-  let behaviour: 'serve' | 'mute' | 'down' = 'serve';
-  let requests = 0;
-  const server = createServer((request, response) => {
-    requests++;
-    if (behaviour === 'mute') return;
+  const { port, ...receiver } = await startReceiver<Behaviour>('serve', (behaviour, request, response) => {
     if (behaviour === 'down') return void request.socket.destroy();
     if (request.method !== 'POST' || request.url !== '/v1/traces') return void response.writeHead(404).end();
     if (request.headers['content-type'] !== 'application/json') return void response.writeHead(415).end();
@@ -78,22 +71,5 @@ export async function startOtlpReceiver(): Promise<OtlpReceiver> {
       () => response.destroy(),
     );
   });
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', resolve);
-  });
-  return {
-    endpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    spans,
-    wire,
-    behave(next) {
-      behaviour = next;
-      if (next !== 'mute') server.closeAllConnections();
-    },
-    requests: () => requests,
-    async stop() {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    },
-  };
+  return { ...receiver, endpoint: `http://127.0.0.1:${port}`, spans, wire };
 }

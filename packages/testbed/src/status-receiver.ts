@@ -1,26 +1,19 @@
 /** The API of a Gitea, as far as commit statuses go: keeps what it accepts. */
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
+import { type Receiver, startReceiver } from './receiver.ts';
 
 export type ReceivedStatus = { commit: string; state: string; context: string; target_url: string };
-export type StatusReceiver = {
+/** `down`: answers 503; an address: redirects there. */
+type Behaviour = 'serve' | 'down' | { redirect: string };
+export type StatusReceiver = Omit<Receiver<Behaviour>, 'port'> & {
   /** Value for `api_url` of a git token. */
   readonly apiUrl: string;
   readonly received: readonly ReceivedStatus[];
-  /** `down`: answers 503; `mute`: accepts connections and says nothing; an address: redirects there. */
-  behave(behaviour: 'serve' | 'down' | 'mute' | { redirect: string }): void;
-  requests(): number;
-  stop(): Promise<void>;
 };
 
 export async function startStatusReceiver(): Promise<StatusReceiver> {
   const received: ReceivedStatus[] = [];
-  let behaviour: Parameters<StatusReceiver['behave']>[0] = 'serve';
-  let requests = 0;
-  const server = createServer((request, response) => {
-    requests++;
-    if (behaviour === 'mute') return;
+  const { port, ...receiver } = await startReceiver<Behaviour>('serve', (behaviour, request, response) => {
     if (behaviour === 'down') return void response.writeHead(503).end('out of order');
     if (behaviour !== 'serve') return void response.writeHead(307, { location: behaviour.redirect }).end();
     json(request).then(
@@ -32,22 +25,5 @@ export async function startStatusReceiver(): Promise<StatusReceiver> {
       () => response.writeHead(400).end(),
     );
   });
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', resolve);
-  });
-  const { port } = server.address() as AddressInfo;
-  return {
-    apiUrl: `http://127.0.0.1:${port}/api/v1`,
-    received,
-    behave(next) {
-      behaviour = next;
-      if (next !== 'mute') server.closeAllConnections();
-    },
-    requests: () => requests,
-    async stop() {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    },
-  };
+  return { ...receiver, apiUrl: `http://127.0.0.1:${port}/api/v1`, received };
 }

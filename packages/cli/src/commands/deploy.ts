@@ -15,6 +15,9 @@ import { type Command, type Option, textOf } from './command.ts';
 import { printDeployment } from './show.ts';
 
 const DETACH: Option = { flags: '-d, --detach', doc: 'do not wait; print the id of the deployment' };
+const ONE_DEPLOYMENT = [
+  { name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' },
+] as const;
 const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
 
 export const DEPLOY_COMMANDS: readonly Command[] = [
@@ -59,7 +62,7 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
   {
     name: 'cancel',
     summary: 'Cancel a deployment that is not live yet',
-    args: [{ name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' }],
+    args: ONE_DEPLOYMENT,
     aboutProject: true,
     routes: ['cancelDeployment', 'getDeployment', 'projectDeployments'],
     async run(cli, [named]) {
@@ -107,24 +110,22 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
   {
     name: 'deployment show',
     summary: 'Show a deployment: its story, the reason for its node, its times',
-    args: [{ name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' }],
+    args: ONE_DEPLOYMENT,
     aboutProject: true,
     routes: ['getDeployment', 'projectDeployments'],
     async run(cli, [named]) {
-      const { id } = await openDeployment(cli, named);
-      const deployment = await cli.client().call('getDeployment', { params: { id } });
+      const deployment = await wholeDeployment(cli, named);
       cli.print(deployment, () => printDeployment(cli, deployment));
     },
   },
   {
     name: 'deployment watch',
     summary: 'Follow a deployment until it is live or failed',
-    args: [{ name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' }],
+    args: ONE_DEPLOYMENT,
     aboutProject: true,
     routes: ['getDeployment', 'projectDeployments'],
     async run(cli, [named]) {
-      const { id } = await openDeployment(cli, named);
-      const deployment = await cli.client().call('getDeployment', { params: { id } });
+      const deployment = await wholeDeployment(cli, named);
       const project = await cli.client().call('getProject', { params: { id: deployment.project_id } });
       await finish(cli, project, deployment, false);
     },
@@ -231,6 +232,12 @@ export async function openDeployment(cli: Cli, named: string | undefined): Promi
   const [newest] = (await cli.client().call('projectDeployments', { params: { id: project.id }, query: { limit: 1 } })).items;
   if (newest === undefined) throw refused('not_found', `${project.name} has no deployments`, `berth deploy ${project.name}`);
   return newest;
+}
+
+/** Like openDeployment, with the story. */
+async function wholeDeployment(cli: Cli, named: string | undefined): Promise<Deployment> {
+  const { id } = await openDeployment(cli, named);
+  return cli.client().call('getDeployment', { params: { id } });
 }
 
 async function findDeployment(cli: Cli, id: string): Promise<Deployment | null> {

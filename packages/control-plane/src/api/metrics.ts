@@ -1,4 +1,5 @@
 /** Prometheus metrics. Each server has its own registry, because tests run several servers in one process. */
+import { refusedConnections } from '@berth/kit/connections';
 import { FAILURES } from '@berth/wire/errors';
 import { VERDICTS } from '@berth/wire/hook';
 import type { Route } from '@berth/wire/route';
@@ -63,18 +64,7 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog },
     labelNames: ['route', 'status'],
     registers: [registry],
   });
-  registry.registerMetric(
-    new Counter({
-      name: 'berth_http_connections_refused_total',
-      help: 'Connections that were refused or, without a request, closed, because too many were open',
-      labelNames: ['event'],
-      registers: [],
-      collect() {
-        this.reset();
-        for (const [event, count] of Object.entries(deps.connections.counts())) this.inc({ event }, count);
-      },
-    }),
-  );
+  registry.registerMetric(new Counter(refusedConnections(deps.connections)));
   const limitedRequests = new Counter({
     name: 'berth_http_requests_limited_total',
     help: 'Requests that were refused with 429 (too many requests)',

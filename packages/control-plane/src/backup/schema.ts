@@ -3,6 +3,7 @@
  * beside a control plane of any version, and changes nothing.
  */
 import { exec } from '@berth/kit/exec';
+import type { SchemaReport } from '@berth/wire/schema-report';
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import { readBackupConfig } from '../config.ts';
 import { knownSteps, stateOf } from '../store/backup/upgrade-state.ts';
@@ -26,7 +27,7 @@ export async function runSchema(args: string[]): Promise<number> {
     const config = readBackupConfig();
     const state = await stateOf(config.DATABASE_URL);
     const room = await snapshotRoom(config);
-    const report = {
+    const report: SchemaReport = {
       version: BERTH_VERSION,
       oldest_agent: OLDEST_AGENT,
       schema: knownSteps(state.engine),

@@ -1,31 +1,13 @@
 /** Decides what an upgrade would do, without reading anything. */
+import type { SchemaReport, SchemaStep } from '@berth/wire/schema-report';
 
-/** Steps of the database. `needed`: earlier versions refuse a database with this step. */
-export type Step = { name: string; needed: boolean };
 /** The version to which the machine would be upgraded. */
-export type Build = { version: string; commit: string | null; arch: string | null; schema: Step[] | null; oldest_agent: string | null };
-
-/** The output of `berth schema`. */
-export type State = {
+export type Build = {
   version: string;
-  oldest_agent: string;
-  schema: Step[];
-  engine: 'sqlite' | 'postgres';
-  database: string;
-  applied: string[];
-  needed: string[];
-  nodes: { name: string; role: string; agent_version: string | null; last_seen_at: number }[];
-  open_deployments: number;
-  control_planes: string[];
-  snapshot: {
-    rule: 'required' | 'try' | 'off';
-    folder: string;
-    bytes: number;
-    needed: number;
-    free: number;
-    /** Version of pg_dump, '' if there is none; null: not needed. */
-    tool: string | null;
-  };
+  commit: string | null;
+  arch: string | null;
+  schema: SchemaStep[] | null;
+  oldest_agent: string | null;
 };
 
 export type UpgradePlan = {
@@ -53,7 +35,7 @@ const SILENT_MS = 2 * 60_000;
 const ORDER = ['berth-control-plane', 'berth-gateway', 'berth-relay', 'berth-agent'];
 
 export function planOf(given: {
-  state: State;
+  state: SchemaReport;
   next: Build;
   running: string | null;
   installed: string | null;
@@ -118,7 +100,7 @@ export function planOf(given: {
   };
 }
 
-const pick = ({ folder, bytes, needed, free }: State['snapshot']) => ({ folder, bytes, needed, free });
+const pick = ({ folder, bytes, needed, free }: SchemaReport['snapshot']) => ({ folder, bytes, needed, free });
 
 /** On this machine the units that run; then the other machines. */
 function orderOf(units: string[]): string[] {

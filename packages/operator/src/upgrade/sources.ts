@@ -2,12 +2,13 @@
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
+import type { SchemaReport } from '@berth/wire/schema-report';
 import { environment } from '../lib/config.ts';
 import { Problem } from '../lib/command.ts';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { PROGRAM_ENV, userNamed } from '../lib/machine.ts';
 import { hasSystemd, systemctl } from '../lib/units.ts';
-import type { Build, State } from './plan.ts';
+import type { Build } from './plan.ts';
 
 const SETTINGS_FILE = join(ETC, 'control-plane.env');
 /** Settings in the unit of the package. */
@@ -22,7 +23,7 @@ function settings(): { env: NodeJS.ProcessEnv; isInstalled: boolean } {
 }
 
 /** Runs `berth schema` with the settings and as the user of the control plane, so that no file gets another owner. */
-export async function readState(): Promise<State> {
+export async function readState(): Promise<SchemaReport> {
   const { env, isInstalled } = settings();
   const user = isInstalled && process.getuid?.() === 0 ? userNamed('berth') : undefined;
   const as =
@@ -32,7 +33,7 @@ export async function readState(): Promise<State> {
   const argv = [...as, process.execPath, process.argv[1] ?? 'berth', 'schema'];
   const { code, stdout, stderr } = await exec(argv, { env, timeoutMs: 120_000, ...(isInstalled ? { cwd: '/' } : {}) });
   if (code !== 0) throw new Problem(`the database cannot be read: ${stderr.trim().replace(/^berth schema: /, '')}`);
-  return JSON.parse(stdout) as State;
+  return JSON.parse(stdout) as SchemaReport;
 }
 
 /** Returns the version of the control plane that answers, or null. */

@@ -1,14 +1,12 @@
 /** Reads what an upgrade changes, and whom it concerns, from a database of any version. */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
+import type { DatabaseState, SchemaStep } from '@berth/wire/schema-report';
 import { type Kysely, sql } from 'kysely';
 import { POSTGRES, SQLITE } from '../engine/capabilities.ts';
 import { isNeeded, presentIn } from '../engine/migrate.ts';
 import { allMigrations } from '../engine/migrations/all.ts';
 import { isSqlite, openPlain, pathIn } from './plain.ts';
-
-/** `needed`: earlier versions refuse a database with this step. */
-export type SchemaStep = { name: string; needed: boolean };
 
 /** Returns the steps of this version, oldest first. */
 export function knownSteps(engine: 'sqlite' | 'postgres'): SchemaStep[] {
@@ -18,22 +16,9 @@ export function knownSteps(engine: 'sqlite' | 'postgres'): SchemaStep[] {
     .map((name) => ({ name, needed: isNeeded(name, steps[name]) }));
 }
 
-export type UpgradeState = {
-  engine: 'sqlite' | 'postgres';
-  /** Contains no password. */
-  database: string;
-  /** All steps that the database has, and those that a version must know. */
-  applied: string[];
-  needed: string[];
-  nodes: { name: string; role: string; agent_version: string | null; last_seen_at: number }[];
-  open_deployments: number;
-  /** Control planes that use the database now: pid and host, or address and number of connections. */
-  control_planes: string[];
-};
-
 const OPEN = ['pending', 'building', 'built', 'deploying'];
 
-export async function stateOf(databaseUrl: string): Promise<UpgradeState> {
+export async function stateOf(databaseUrl: string): Promise<DatabaseState> {
   const { engine, name, db } = openPlain(databaseUrl);
   try {
     const tables = (await db.introspection.getTables()).map((table) => table.name);

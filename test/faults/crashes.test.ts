@@ -7,7 +7,7 @@ import type { Project } from '@berth/wire/project';
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import type { Service } from '@berth/testbed/platform';
 import { waitFor } from '@berth/testbed/wait';
-import { pageApp, startWorld, versionOf, whyNot, type World } from './world.ts';
+import { pageApp, startWorld, versionOf, whyNot, type World } from '../e2e/world.ts';
 
 const reason = await whyNot();
 

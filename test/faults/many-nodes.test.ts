@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { waitFor } from '@berth/testbed/wait';
-import { type ManyNodes, type ManyNodesNode, startManyNodes, whyNotManyNodes } from './many-nodes-world.ts';
-import { pageApp } from './world.ts';
+import { type ManyNodes, type ManyNodesNode, startManyNodes, whyNotManyNodes } from '../e2e/many-nodes-world.ts';
+import { pageApp } from '../e2e/world.ts';
 
 const reason = whyNotManyNodes();
 

@@ -1,0 +1,70 @@
+/** Searches the seeds for planted bugs: the checker can fail. plants.test.ts and plants.faults.test.ts use it. */
+import { expect, it } from 'vitest';
+import type { InvariantId } from '@berth/testbed/invariants';
+import type { PlantName } from './plants.ts';
+import { run, type RunOptions } from './run.ts';
+
+const WITHIN = 200;
+export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
+  'lease check off': ['one-lease'],
+  'retire before route': ['running-is-routed', 'old-serves'],
+  'lost compare-and-set': ['no-surprise', 'one-serving', 'running-is-routed', 'acknowledged-stays', 'report-once', 'settles'],
+  'double claim': ['one-lease'],
+  'second writer': ['one-writer'],
+  'two machines with one hostname': ['route-observed', 'running-is-routed', 'one-writer'],
+  'a node handed over': ['one-writer', 'route-observed', 'running-is-routed', 'old-serves', 'one-serving'],
+  'deadlines by the machine’s clock': ['uptime'],
+  'lists by the machine’s clock': ['one-writer'],
+  'look covers later pushes': ['last-push'],
+  'repeated delivery accepted': ['push-once'],
+  'verdict replaced': ['one-verdict'],
+  'refused status counts as sent': ['last-status'],
+  'sent status forgotten': ['status-once'],
+  'terminal state overwritten': ['terminal-stays'],
+};
+
+/** Bugs that the first seeds find, in a few seconds. */
+export const QUICK_PLANTS: readonly (keyof typeof FOUND_BY)[] = [
+  'lease check off',
+  'retire before route',
+  'repeated delivery accepted',
+  'sent status forgotten',
+  'terminal state overwritten',
+];
+
+/** The bug shows only after one rare fault, or in some runs. */
+const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'withStatuses'>> = {
+  'lists by the machine’s clock': { unseenMoves: 60 },
+  'refused status counts as sent': { withStatuses: 1 },
+  'sent status forgotten': { withStatuses: 1 },
+};
+
+/** The seeds that find rare bugs at present. They are tried first, because a search from seed 1 takes up to a minute. */
+const TRIED_FIRST: Partial<Record<PlantName, number>> = {
+  'lists by the machine’s clock': 118,
+  'lost compare-and-set': 47,
+  'look covers later pushes': 20,
+  'double claim': 12,
+  'second writer': 10,
+  'a node handed over': 8,
+  'deadlines by the machine’s clock': 8,
+};
+
+/** Asserts that each of these bugs is found within 200 seeds, by the invariant that the bug breaks. */
+export function findPlants(plants: readonly (keyof typeof FOUND_BY)[]): void {
+  it.each(plants)(`%s is found within ${WITHIN} seeds`, { timeout: 300_000 }, async (plant) => {
+    const invariants = FOUND_BY[plant];
+    const found = new Set<string>();
+    const likely = TRIED_FIRST[plant];
+    const seeds = [...(likely === undefined ? [] : [likely]), ...Array.from({ length: WITHIN }, (_, i) => i + 1)];
+    for (const seed of seeds) {
+      if (invariants.some((i) => found.has(i))) break;
+      const { violations } = await run({ seed, plant, ...FAVOURED[plant] });
+      for (const { invariant } of violations) found.add(invariant);
+    }
+    expect(
+      invariants.filter((i) => found.has(i)),
+      `found: ${[...found].join(', ')}`,
+    ).not.toEqual([]);
+  });
+}
