@@ -92,7 +92,7 @@ function agentIn(dir: string, objects: ReadonlyMap<string, string>, fetched: { b
     root,
     share: join(dir, 'share'),
     agent: 'bench',
-    keepReleases: 1,
+    keepReleases: () => 1,
     keepVersions: 3,
     copiesAtOnce: 1,
     watermarks: { high: 1, low: 1 },

@@ -38,6 +38,8 @@ export type WorldOptions = {
   proxyPort?: number;
   /** Root folder of another version of Berth (release.ts). */
   release?: string;
+  /** The first builder cleans the registry. */
+  cleans?: true;
   images?: ('busybox:stable' | 'node:24-slim')[];
 };
 
@@ -56,6 +58,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       address: engine.gatewayIp,
       user: 'berth',
       password: 'sesame-opens-nothing',
+      ...(options.cleans === true ? { restarts: true } : {}),
     });
     stops.push(() => registry.stop());
     const git = await startGitServer({ root: join(dir, 'git') });
@@ -64,13 +67,16 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       { name: 'builder-1', role: 'builder' as const, engine },
       { name: 'node-1', role: 'deploy' as const, engine },
     ];
+    const cleaning =
+      registry.restart === undefined ? {} : { REGISTRY_CONFIG: registry.config, REGISTRY_RESTART: registry.restart.join(' ') };
+    const cleaner = agents.find((agent) => agent.role === 'builder');
     const berth = await startPlatform({
       dir,
       registry,
       proxy: options.proxy,
       relay: options.relay ?? false,
       ...(options.proxyPort === undefined ? {} : { proxyPort: options.proxyPort }),
-      agents: agents.map((agent) => ({ ...agent, env: { ...options.agentEnv, ...agent.env } })),
+      agents: agents.map((agent) => ({ ...agent, env: { ...(agent === cleaner ? cleaning : {}), ...options.agentEnv, ...agent.env } })),
       env: { PROBE_TIMEOUT: '20s', ...options.env },
       ...(options.history === undefined ? {} : { history: options.history }),
       ...(options.gateway === undefined ? {} : { gateway: options.gateway }),

@@ -8,12 +8,13 @@ import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
 import type { Loop } from '@berth/kit/loop';
 import { METRICS_CAPABILITY } from '@berth/wire/metrics';
+import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import type { Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
-import { createHandlers, gitHome } from './handlers.ts';
+import { createHandlers, createRegistryParts, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './health.ts';
 import { createTaskLoop } from './loop.ts';
 import { importKnownHosts } from './import-known-hosts.ts';
@@ -24,10 +25,12 @@ import { type Readiness, readinessOf } from './readiness.ts';
 import { reconcile } from './reconcile.ts';
 import { startRegistrationLoop } from './registration-loop.ts';
 import { AGENT_VERSION, createRegistration, type Registration } from './registration.ts';
-import { createRegistrySettings } from './registry-settings.ts';
+import { createRegistrySettings, keptReleases, type RegistrySettings } from './registry-settings.ts';
 import { runTask } from './run-task.ts';
 import { openStateFolder } from './state-folder.ts';
 import { sendUsage } from './usage/sender.ts';
+import { pause } from './stopped.ts';
+import type { RegistryParts } from './tasks/clean.ts';
 import { createWritable } from './writable.ts';
 
 export type Agent = {
@@ -42,6 +45,7 @@ export type Agent = {
 };
 
 const SWEEP_IMAGES_MS = 86_400_000;
+const RECOVER_PAUSE_MS = 30_000;
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
 /** Copies wait for COPIES_AT_ONCE in the agent. If they waited unclaimed, the control plane would count them as lost. */
@@ -57,6 +61,8 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
   const wakeRegistration = (): void => registering?.wake();
 
   const state = await openStateFolder(config, log);
+  // Set below; the parts ask only later.
+  let known: RegistrySettings | null = null;
   const metrics = createMetrics(
     {
       version: AGENT_VERSION,
@@ -67,10 +73,13 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     },
     { processMetrics: config.LISTEN !== undefined },
   );
-  const parts = await createParts(config, { state, metrics, wakeRegistration, log });
+  const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, known?.current() ?? null);
+  const parts = await createParts(config, { keepReleases, state, metrics, wakeRegistration, log });
   const { client, docker, images, data } = parts;
   const registry = createRegistrySettings({ client, cli: parts.cli, signal, onFetched: images.sweepLater, log });
-  const handlers = createHandlers(config, parts, registry, state);
+  known = registry;
+  const cleaning = createRegistryParts(config, parts.cli, registry, state);
+  const handlers = createHandlers(config, parts, { registry, cleaning, state });
 
   const registration = createNodeRegistration(config, parts, log);
   const tasks = createTaskLoop({
@@ -82,7 +91,12 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, sync: SYNCS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
     onUnknownNode: wakeRegistration,
     onLost: wakeRegistration,
-    onFirstList: (open) => removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log),
+    onFirstList(open) {
+      // A clean-up that is still open is continued; otherwise nobody else makes the registry writable again.
+      if (cleaning !== null && !open.some((task) => task.kind === 'clean'))
+        background.run('registry', recoverRegistry(cleaning, signal, log));
+      return removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log);
+    },
   });
 
   const background = createBackground(signal, log);
@@ -174,6 +188,19 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
   };
 }
 
+/** Repeats until the registry takes images again, because no image can be stored before. */
+async function recoverRegistry({ collector }: RegistryParts, signal: AbortSignal, log: Logger): Promise<void> {
+  for (;;) {
+    try {
+      return await collector.recover(signal);
+    } catch (err) {
+      if (signal.aborted) return;
+      log.error({ err }, 'making the registry writable again failed; will retry');
+      await pause(RECOVER_PAUSE_MS, signal).catch(() => undefined);
+    }
+  }
+}
+
 /** Removes what an earlier process left: its unstarted containers, and then in the background its unfinished copies. */
 async function removeLeftovers(parts: AgentParts, nodeId: string, open: readonly Task[], signal: AbortSignal, log: Logger): Promise<void> {
   await reconcile(parts.docker, nodeId, open, log, signal).catch((err: unknown) =>
@@ -201,6 +228,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
     capabilities: () => [
       CAN_SECRETS,
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
+      ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : []),
     ],
     storage: parts.storage.read,

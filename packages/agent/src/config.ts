@@ -56,6 +56,12 @@ const networkPool: Parser<{ cidr: string; range: Range } | null> = (t) => {
     throw new Error(`must be an IPv4 network from /8 to /28 such as 10.217.0.0/16, or none, not "${t}"`);
   return { cidr: t, range };
 };
+/** An argv, because no shell reads it. */
+const words: Parser<string[]> = (t) => {
+  const all = t.split(/\s+/).filter((word) => word !== '');
+  if (all.length === 0) throw new Error('must name a command');
+  return all;
+};
 const ipv4List: Parser<string[]> = (t) => {
   const wrong = list(t).filter((entry) => rangeOf(entry.includes('/') ? entry : `${entry}/32`) === null);
   if (wrong.length > 0) throw new Error(`must be IPv4 addresses or networks, separated by commas, not "${wrong.join(', ')}"`);
@@ -150,9 +156,24 @@ export const AGENT_SETTINGS = {
   },
   MAX_BUILDS: { doc: 'Builds that run at once', default: '2', parse: integer(1, 1000) },
   KEEP_RELEASES: {
-    doc: 'Number of newest images of each project that are kept on this node; images in use are always kept',
-    default: '3',
+    doc: 'Number of newest images of each project that are kept on this node, at most that of the control plane; images in use are always kept',
+    shown: 'KEEP_RELEASES of the control plane',
     parse: integer(1, 1000),
+  },
+  REGISTRY_CONFIG: {
+    doc: 'Configuration file of the image registry on this machine: this agent cleans the registry (docs/clean-up.md)',
+    shown: 'none: this agent does not clean the registry',
+    parse: absolutePath,
+  },
+  REGISTRY_CONTAINER: {
+    doc: 'Container of the registry, with REGISTRY_CONFIG at the same path inside',
+    shown: 'none: the registry is a program on this machine',
+    parse: text,
+  },
+  REGISTRY_RESTART: {
+    doc: 'Command that restarts the registry, in words separated by spaces; not used with REGISTRY_CONTAINER',
+    default: 'systemctl restart berth-registry.service',
+    parse: words,
   },
   CLONE_TIMEOUT: { doc: 'Longest time for a clone', default: '5m', parse: duration },
   GIT_STALL_TIMEOUT: {

@@ -2,14 +2,20 @@
 import { join } from 'node:path';
 import type { AgentOptions } from './config.ts';
 import type { AgentParts } from './parts.ts';
+import { createRegistryApi } from './registry/api.ts';
+import { createCollector } from './registry/collect.ts';
+import { createRegistryConfigFile } from './registry/config-file.ts';
 import type { RegistrySettings } from './registry-settings.ts';
 import type { StateFolder } from './state-folder.ts';
 import { createBuildHandler } from './tasks/build.ts';
+import { createCleanHandler } from './tasks/clean.ts';
 import { createDeployHandler } from './tasks/deploy.ts';
 import { createLookHandler } from './tasks/look.ts';
 import { createRetireHandler } from './tasks/retire.ts';
 import { createSyncHandler } from './tasks/sync.ts';
+import type { RegistryParts } from './tasks/clean.ts';
 import type { Handlers } from './tasks/task.ts';
+import type { DockerCli } from './tools/docker-cli.ts';
 import { createBuild } from './tools/buildx.ts';
 import { createGit } from './tools/git.ts';
 import { createIsInsecure } from './tools/insecure.ts';
@@ -18,7 +24,21 @@ import { createPushAccess } from './tools/push-access.ts';
 /** git’s private folder. */
 export const gitHome = (state: StateFolder): string => join(state.root, 'git');
 
-export function createHandlers(config: AgentOptions, parts: AgentParts, registry: RegistrySettings, state: StateFolder): Handlers {
+/** Null without REGISTRY_CONFIG. */
+export function createRegistryParts(
+  { REGISTRY_CONFIG: path, REGISTRY_CONTAINER: container, REGISTRY_RESTART: restart, inherit }: AgentOptions,
+  cli: DockerCli,
+  registry: Pick<RegistrySettings, 'current'>,
+  state: StateFolder,
+): RegistryParts | null {
+  if (path === undefined) return null;
+  const api = createRegistryApi({ settings: registry.current, isInsecure: createIsInsecure(cli) });
+  const file = createRegistryConfigFile(path, join(state.root, 'registry-read-only.json'));
+  return { api, file, collector: createCollector({ file, api, container, restart, cli, env: inherit }) };
+}
+
+type HandlerParts = { registry: RegistrySettings; cleaning: RegistryParts | null; state: StateFolder };
+export function createHandlers(config: AgentOptions, parts: AgentParts, { registry, cleaning, state }: HandlerParts): Handlers {
   const { cli, docker, listContainers, images, locks, networks, secretFiles, data } = parts;
   const git = createGit({
     homeDir: gitHome(state),
@@ -56,5 +76,6 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, registry
     }),
     sync: createSyncHandler({ cache: data?.cache ?? null }),
     look: createLookHandler({ look: git.look, workspaces: state.workspaces }),
+    clean: createCleanHandler({ registry: cleaning, locks }),
   };
 }

@@ -38,7 +38,7 @@ export function createImages({
   ...deps
 }: {
   docker: Docker;
-  keepNewest: number;
+  keepNewest: () => number;
   log: Logger;
   delayMs?: number;
 }): Images {
@@ -52,7 +52,7 @@ export function createImages({
 
   async function clean(repository: string): Promise<void> {
     const [images, inUse] = [await deps.docker.images(repository), await deps.docker.imagesInUse()];
-    const keepNewest = forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keepNewest;
+    const keepNewest = forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keepNewest();
     let removed = 0;
     for (const ref of removableRefs(images, { keepNewest, inUse, maxRefs: MAX_REMOVED })) {
       if (stopped) return;

@@ -53,9 +53,18 @@ export type AgentParts = {
   buildDigests: BuildDigests;
   secretFiles: SecretFiles;
 };
-export type AgentPartsOptions = { state: StateFolder; metrics: Metrics; wakeRegistration: () => void; log: Logger };
+export type AgentPartsOptions = {
+  keepReleases: () => number;
+  state: StateFolder;
+  metrics: Metrics;
+  wakeRegistration: () => void;
+  log: Logger;
+};
 
-export async function createParts(config: AgentOptions, { state, metrics, wakeRegistration, log }: AgentPartsOptions): Promise<AgentParts> {
+export async function createParts(
+  config: AgentOptions,
+  { keepReleases, state, metrics, wakeRegistration, log }: AgentPartsOptions,
+): Promise<AgentParts> {
   const { inherit } = config;
   const credentials = await readCredentials({
     stateDir: state.root,
@@ -79,7 +88,7 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
   const { docker } = revival;
   const ids = await createNodeIds(join(state.root, 'node-ids.json'), log);
   const listContainers = listNodeContainers(docker, ids);
-  const images = createImages({ docker: countRemovedImages(docker, metrics), keepNewest: config.KEEP_RELEASES, log });
+  const images = createImages({ docker: countRemovedImages(docker, metrics), keepNewest: keepReleases, log });
 
   const locks = createLocks();
   const agentId = await readAgentId(join(state.root, 'agent-id'));
@@ -100,7 +109,7 @@ export async function createParts(config: AgentOptions, { state, metrics, wakeRe
   const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit, log });
   const { data, problem: dataProblem } =
     config.NODE_ROLE === 'deploy'
-      ? await openData(dataOptions(config, { client, storage, listContainers, agentId, metrics, wakeRegistration, log }))
+      ? await openData(dataOptions(config, { client, storage, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }))
       : { data: null, problem: null };
   const diskUse = createDiskUse({
     folders: [config.SVC_ROOT, state.root],
@@ -155,11 +164,11 @@ function countRemovedImages(docker: Docker, metrics: Metrics): Docker {
   };
 }
 
-type DataDeps = Pick<DatasetPartsOptions, 'client' | 'storage' | 'listContainers' | 'log'> &
+type DataDeps = Pick<DatasetPartsOptions, 'client' | 'storage' | 'listContainers' | 'keepReleases' | 'log'> &
   Pick<AgentPartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
 const dataOptions = (
   config: AgentOptions,
-  { client, storage, listContainers, agentId, metrics, wakeRegistration, log }: DataDeps,
+  { client, storage, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }: DataDeps,
 ): DatasetPartsOptions => ({
   client,
   storage,
@@ -168,7 +177,7 @@ const dataOptions = (
   root: config.SVC_ROOT,
   share: config.DATASET_NFS_BASE_PATH,
   agent: agentId,
-  keepReleases: config.KEEP_RELEASES,
+  keepReleases,
   keepVersions: config.KEEP_VERSIONS,
   copiesAtOnce: config.COPIES_AT_ONCE,
   onCopyEnded: metrics.copyEnded,

@@ -51,3 +51,11 @@ export function createRegistrySettings({ client, cli, signal, onFetched, log }: 
     },
   };
 }
+
+/** Kept if the control plane is of an earlier version, which does not say. */
+const KEPT_BY_EARLIER = 3;
+/** The agent's own setting can only lower the control plane's. Before the first answer (`settings` null) everything stays. */
+export const keptReleases = (own: number | undefined, settings: Pick<AgentConfig, 'keep_releases'> | null): number =>
+  settings === null
+    ? Number.POSITIVE_INFINITY
+    : Math.min(own ?? Number.POSITIVE_INFINITY, settings.keep_releases ?? own ?? KEPT_BY_EARLIER);

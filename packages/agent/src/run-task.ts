@@ -261,6 +261,8 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
       return handlers.sync(task, context);
     case 'look':
       return handlers.look(task, context);
+    case 'clean':
+      return handlers.clean(task, context);
     default:
       return unknownKind(task);
   }

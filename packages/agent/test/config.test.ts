@@ -10,7 +10,7 @@ it('has the documented defaults', () => {
     STATE_DIR: '/var/lib/berth-agent',
     SVC_ROOT: '/svc/data',
     MAX_BUILDS: 2,
-    KEEP_RELEASES: 3,
+    REGISTRY_RESTART: ['systemctl', 'restart', 'berth-registry.service'],
     BUILD_TIMEOUT: 1_800_000,
   });
 });

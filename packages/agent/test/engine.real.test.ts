@@ -38,7 +38,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     }
     await parts.engine.docker(['create', '--name', 'user', `${repository}:v1`]);
     const { docker } = await ownDocker('docker-images');
-    const images = createImages({ docker, keepNewest: 2, log: silentLogger() });
+    const images = createImages({ docker, keepNewest: () => 2, log: silentLogger() });
     images.cleanLater(repository);
     await images.settle();
     const left = (await docker.images(repository)).flatMap((i) => i.refs).sort();

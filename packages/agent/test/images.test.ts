@@ -23,7 +23,7 @@ it('keeps an image that a task protects, and removes it after the release', asyn
     imagesInUse: async () => new Set(),
     removeImageRef: async (ref: string) => (removed.push(ref), true),
   } as unknown as Docker;
-  const images = createImages({ docker, keepNewest: 1, log: silentLogger() });
+  const images = createImages({ docker, keepNewest: () => 1, log: silentLogger() });
   const release = images.protect('r/app:a');
   images.cleanLater('r/app');
   await images.settle();
@@ -48,7 +48,7 @@ describe('images of a project without containers on the node', () => {
   }
   it('are removed when the project was deleted, except images in use or protected', async () => {
     const { docker, removed } = engine([image('a', 1), image('b', 2), image('c', 3), image('d', 4)], ['b']);
-    const images = createImages({ docker, keepNewest: 10, log: silentLogger() });
+    const images = createImages({ docker, keepNewest: () => 10, log: silentLogger() });
     images.protect('r/app:c');
     images.forgetLater('r/app');
     await images.settle();
@@ -59,7 +59,7 @@ describe('images of a project without containers on the node', () => {
     const [old, fresh] = [now - 8 * DAY_S, now - DAY_S];
     const all = [image('a', old, 'r/gone'), image('b', old, 'r/runs'), image('c', fresh, 'r/new'), image('d', old, 'r/new')];
     const { docker, removed } = engine(all, ['b']);
-    const images = createImages({ docker, keepNewest: 10, log: silentLogger() });
+    const images = createImages({ docker, keepNewest: () => 10, log: silentLogger() });
     images.sweepLater('r');
     await images.settle();
     expect(removed).toEqual(['r/gone:a']);

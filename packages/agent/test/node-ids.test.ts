@@ -105,7 +105,7 @@ it('a retire task of the new id removes containers of the old one', async () => 
   const handler = createRetireHandler({
     docker: engine.docker,
     listContainers: listNodeContainers(engine.docker, ids),
-    images: createImages({ docker: engine.docker, keepNewest: 1, log: silentLogger() }),
+    images: createImages({ docker: engine.docker, keepNewest: () => 1, log: silentLogger() }),
     locks: createLocks(),
     networks: { cleanLater: () => undefined },
     secretFiles: { cleanLater: () => undefined },

@@ -189,6 +189,16 @@ export const SETTINGS = {
     default: '90',
     parse: integer(1, 36_500),
   },
+  KEEP_RELEASES: {
+    doc: 'Number of images that the registry and each node keep of each project: those of the last releases that ran (docs/clean-up.md)',
+    default: '10',
+    parse: integer(1, 1000),
+  },
+  CLEAN_INTERVAL: {
+    doc: 'Time between two clean-ups of the registry; none: only on request (docs/clean-up.md)',
+    default: '24h',
+    parse: noneOr(atLeast(60_000)),
+  },
   BACKUP_TO: {
     doc: 'Where scheduled backups go: a folder that exists, or s3://bucket/prefix (docs/backup.md)',
     shown: 'none: no scheduled backups',

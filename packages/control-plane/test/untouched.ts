@@ -19,6 +19,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   commit: null,
   image_tag: null,
   image_digest: null,
+  image_removed_at: null,
   image_arch: null,
   builder_id: null,
   node_id: null,

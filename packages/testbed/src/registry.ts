@@ -13,6 +13,12 @@ export interface Registry {
   readonly user: string | undefined;
   readonly password: string | undefined;
   readonly pid: number;
+  /** Its configuration file. */
+  readonly config: string;
+  /** Folder of the images. */
+  readonly data: string;
+  /** Command that restarts it, which rereads the configuration; undefined without the option `restarts`. */
+  readonly restart: readonly string[] | undefined;
   /** Returns the names of its repositories. */
   catalog(): Promise<string[]>;
   /** Returns the tags of a repository; [] when it does not exist. */
@@ -30,6 +36,10 @@ export interface RegistryOptions {
   /** Name for basic auth, which is required when `password` is set too. */
   readonly user?: string;
   readonly password?: string;
+  /** A command can restart it, as `systemctl restart` does. */
+  readonly restarts?: true;
+  /** Default: it allows deletions. */
+  readonly deletes?: boolean;
 }
 
 export function registryProgram(): string | undefined {
@@ -79,7 +89,7 @@ async function serve(
   const config = {
     version: '0.1',
     log: { level: 'warn', accesslog: { disabled: true } },
-    storage: { filesystem: { rootdirectory: join(dir, 'data') }, delete: { enabled: true } },
+    storage: { filesystem: { rootdirectory: join(dir, 'data') }, delete: { enabled: options.deletes ?? true } },
     http: { addr: address },
     ...(credentials === undefined ? {} : { auth: { htpasswd: { realm: 'berth-testbed', path: await writeHtpasswd(dir, credentials) } } }),
   };
@@ -87,7 +97,11 @@ async function serve(
   const configFile = join(dir, 'config.yml');
   await writeFile(configFile, JSON.stringify(config, null, 2));
 
-  const registry = await startProcess([program, 'serve', configFile], {
+  const command =
+    options.restarts === true
+      ? [process.execPath, join(import.meta.dirname, 'registry-supervisor.ts'), program, configFile]
+      : [program, 'serve', configFile];
+  const registry = await startProcess(command, {
     name: 'registry',
     logFile: join(dir, 'registry.log'),
     withoutEnv: 'REGISTRY_', // the registry reads every REGISTRY_… variable as a setting
@@ -105,6 +119,9 @@ async function serve(
     address,
     url,
     pid: registry.pid,
+    config: configFile,
+    data: join(dir, 'data'),
+    restart: options.restarts === true ? ['kill', '-HUP', String(registry.pid)] : undefined,
     user: credentials?.user,
     password: credentials?.password,
     async catalog() {

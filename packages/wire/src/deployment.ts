@@ -63,6 +63,9 @@ export const DeploymentItem = Type.Object({
   phases: Type.Array(Phase, { description: 'of the last try; a phase that an agent does not report is left out' }),
   image_tag: orNull(Type.String()),
   image_digest: orNull(ImageDigest),
+  image_removed_at: Type.Optional(
+    orNull(Type.Unsafe<Time>({ ...Time, description: 'time at which a clean-up removed its image; a rollback to it is refused' })),
+  ),
   node_id: orNull(Id),
   host_ip: orNull(Type.String()),
   host_port: orNull(Type.Integer()),

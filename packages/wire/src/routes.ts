@@ -5,6 +5,7 @@
  */
 import { type Static, type TSchema, Type } from 'typebox';
 import { Deployment, DeploymentCreate, DeploymentItem, LogPage, RollbackCreate } from './deployment.ts';
+import { CleanUps } from './clean-up.ts';
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { EventPage } from './event.ts';
@@ -290,6 +291,24 @@ export const ROUTES = {
     query: Type.Object({ project_id: Id }),
     status: 200,
     answer: Placement,
+  },
+
+  cleanUps: {
+    method: 'GET',
+    path: '/api/clean-up',
+    who: 'viewer',
+    summary: 'Get the state of the registry’s clean-up: the current one, the last ones, and when the next one is due',
+    status: 200,
+    answer: CleanUps,
+  },
+  startCleanUp: {
+    method: 'POST',
+    path: '/api/clean-up',
+    who: 'admin',
+    summary: 'Remove the images that no release needs from the registry now; new builds wait meanwhile',
+    status: 202,
+    location: '/api/clean-up',
+    answer: CleanUps,
   },
 
   resetNodeSecret: {

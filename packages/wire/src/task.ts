@@ -4,6 +4,7 @@
  */
 import { type Static, Type } from 'typebox';
 import { DatasetMount, DatasetSource } from './dataset.ts';
+import { CleanPayload } from './clean-up.ts';
 import { LookPayload } from './look.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { SECRET_DELIVERIES } from './secret.ts';
@@ -89,7 +90,14 @@ export type RetirePayload = Static<typeof RetirePayload>;
 export const SyncPayload = Type.Object({ dataset: DatasetSource });
 export type SyncPayload = Static<typeof SyncPayload>;
 
-export type Payload = { build: BuildPayload; deploy: DeployPayload; retire: RetirePayload; sync: SyncPayload; look: LookPayload };
+export type Payload = {
+  build: BuildPayload;
+  deploy: DeployPayload;
+  retire: RetirePayload;
+  sync: SyncPayload;
+  look: LookPayload;
+  clean: CleanPayload;
+};
 
 const base = {
   id: Id,
@@ -108,6 +116,7 @@ export const Task = Type.Union([
   Type.Object({ ...base, kind: Type.Literal('retire'), payload: RetirePayload }),
   Type.Object({ ...base, kind: Type.Literal('sync'), payload: SyncPayload }),
   Type.Object({ ...base, kind: Type.Literal('look'), payload: LookPayload }),
+  Type.Object({ ...base, kind: Type.Literal('clean'), payload: CleanPayload }),
 ]);
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;
@@ -206,5 +215,8 @@ export const AgentConfig = Type.Object({
   registry_user: Type.String(),
   registry_password: Type.String(),
   base_domain: Type.String(),
+  keep_releases: Type.Optional(
+    Type.Integer({ minimum: 1, description: 'images of each project that a node keeps; the agent may keep fewer' }),
+  ),
 });
 export type AgentConfig = Static<typeof AgentConfig>;

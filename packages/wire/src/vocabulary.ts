@@ -26,6 +26,7 @@
  * drain       a node or container gets nothing new and finishes what it has: a node moves its projects, a container its requests
  * retire      remove the container of a deployment that another one replaced, after it has drained
  * stop-first  replacement without two running versions (`replace: recreate`): the old container stops before the new one starts
+ * clean-up    removal of the images that no release needs from the registry, and the registry's own garbage collection
  * eviction    removal of a cached dataset version from a node to make room; a pinned version is in use and stays
  * retention   removal of old history from the database
  * uptime clock
@@ -67,8 +68,8 @@ export const SETTLED_STATES = ['running', ...TERMINAL_STATES] as const satisfies
 export const isTerminal = (s: DeploymentState): boolean => (TERMINAL_STATES as readonly string[]).includes(s);
 export const isSettled = (s: DeploymentState): boolean => (SETTLED_STATES as readonly string[]).includes(s);
 
-/** The contract defines `build` and `deploy`. Only agents that sent `agent_version` get the other kinds, and `look` needs a capability. */
-export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look'] as const;
+/** The contract defines `build` and `deploy`. Only agents that sent `agent_version` get the other kinds. `look` and `clean` need a capability. */
+export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look', 'clean'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
 
 /** pending: offered to its node; running: claimed under a lease; all other states are final. */

@@ -302,6 +302,30 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await running(stage, asked);
   },
 
+  /** Removes an image that no release needs. In the end it is gone, the others are there, and the registry takes images. */
+  async 'clean-up'(stage, point) {
+    const { api } = stage.world.berth;
+    const project = await otherProject(stage, 'rolling');
+    const made: Deployment[] = [];
+    for (const version of [1, 2, 3]) {
+      made.push(await stage.deploy(project, pageApp(version)));
+      await running(stage, made.at(-1) ?? { id: '' });
+    }
+    const newest = async (): Promise<string> => (await api.call('cleanUps', {})).items[0]?.id ?? '';
+    const before = await newest();
+    await stage.arm(point);
+    await Promise.all([stage.ask('startCleanUp', {}), awaitDeathAndRestart(stage, point)]);
+    await waitFor('the clean-up has ended', async () => (await newest()) !== before, { deadlineMs: 90_000 });
+    expect((await api.call('cleanUps', {})).items[0]).toMatchObject({ state: 'done', error: null });
+    const [old, kept] = made;
+    const back = (to: Deployment | undefined) =>
+      api.call('rollback', { params: { id: project.id }, body: { deployment_id: to?.id ?? '' } });
+    await expect(back(old)).rejects.toMatchObject({ code: 'no_release' });
+    await running(stage, await back(kept));
+    await running(stage, await stage.deploy(project, pageApp(4)));
+    await remove(stage, project);
+  },
+
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {

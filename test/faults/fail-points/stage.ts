@@ -52,7 +52,13 @@ export type Stage = {
 const NAMES: Record<PointProcess, string> = { 'control-plane': 'control-plane', builder: 'builder-1', node: 'node-1' };
 /** Long enough for a control plane that starts on a busy machine, and short enough to wait for. */
 const LEASE_MS = 6_000;
-const SETTINGS = { LEASE_TTL: `${LEASE_MS / 1000}s`, CLAIM_TIMEOUT: '20s', PROBE_TIMEOUT: '8s' };
+const SETTINGS = {
+  LEASE_TTL: `${LEASE_MS / 1000}s`,
+  CLAIM_TIMEOUT: '20s',
+  PROBE_TIMEOUT: '8s',
+  KEEP_RELEASES: '2',
+  CLEAN_INTERVAL: 'none',
+};
 export const PROJECT = { drain_seconds: 1, stop_grace_seconds: 1 };
 
 export async function startStage(): Promise<Stage> {
@@ -65,6 +71,7 @@ export async function startStage(): Promise<Stage> {
     // The forge of commit statuses is on this machine.
     env: { ...SETTINGS, ...onShare, ALLOWED_GIT_HOSTS: '127.0.0.1' },
     agentEnv: { ...onShare, SECRETS_DIR: secretsDir },
+    cleans: true,
     history,
   });
   const { stop } = world;

@@ -21,7 +21,8 @@ export type Scenario =
   | 'secrets'
   | 'status'
   | 'new key'
-  | 'upgrade';
+  | 'upgrade'
+  | 'clean-up';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
 const of =
@@ -96,6 +97,21 @@ export const FAIL_POINTS: readonly Point[] = [
   upgrade('snapshot.after', 'the snapshot exists, nothing is migrated: the next start uses it'),
   upgrade('migrate.step', 'a step has run, it is not committed'),
   upgrade('migrate.after', 'the database is migrated, the control plane is not ready'),
+
+  // ── clean-up of the registry ─────────────────────────────────────────────────────────────────────────────────────────
+  of('control-plane', 'clean-up')('clean-up.start.before', 'images are marked and the task exists: written, not committed'),
+  of('control-plane', 'clean-up')('clean-up.start.after', 'images are marked and builds wait: committed, nobody notified'),
+  of('control-plane', 'clean-up')('clean-up.report.before', 'the end of the clean-up is written, not committed'),
+  of('control-plane', 'clean-up')('clean-up.report.after', 'the clean-up has ended, its agent got no answer'),
+  of('builder', 'clean-up')('agent.claim.after.clean', 'the clean-up is claimed, not started'),
+  of('builder', 'clean-up')('clean.deleted', 'one of the images is deleted'),
+  of('builder', 'clean-up')('clean.read-only.before', 'all images are deleted, their space is not free'),
+  of('builder', 'clean-up')('clean.marked', 'a marker says that the registry is read-only, its configuration does not'),
+  of('builder', 'clean-up')('clean.read-only.written', 'the configuration says read-only, the registry still takes images'),
+  of('builder', 'clean-up')('clean.collect.before', 'the registry is read-only'),
+  of('builder', 'clean-up')('clean.collect.after', 'the space is free, the registry is read-only'),
+  of('builder', 'clean-up')('clean.restored', 'the configuration is as before, the registry is read-only until its restart'),
+  of('builder', 'clean-up')('clean.writable', 'the registry takes images again, the clean-up is not reported'),
 
   // ── builder ──────────────────────────────────────────────────────────────────────────────────────────────────────────
   builder('agent.claim.before.build', 'a build is listed, not claimed'),

@@ -46,7 +46,7 @@ export type DatasetPartsOptions = {
   share: string | undefined;
   /** The agent's id, which survives a restart; it marks this agent's mount folders on a shared SVC_ROOT. */
   agent: string;
-  keepReleases: number;
+  keepReleases: () => number;
   keepVersions: number;
   copiesAtOnce: number;
   /** Called after each copy of a version, with its outcome. */

@@ -18,7 +18,7 @@ export type SweepMountsDeps = {
   /** The agent's id, which survives a restart. */
   agent: string;
   listContainers: ListNodeContainers;
-  keepReleases: number;
+  keepReleases: () => number;
   /** Deployments that tasks of this process are working on. */
   deploymentsInUse: RefCounts;
 };
@@ -35,7 +35,7 @@ export function createSweepMounts({ mounts, work, agent, listContainers, keepRel
     // Keep this order. The deployment of a task that ends between two of these calls is in `inUseBefore` or has a container.
     const folders = await mounts.list();
     const inUseBefore = deploymentsInUse.keys();
-    const kept = keptDeployments(folders, await listContainers({}, signal), keepReleases);
+    const kept = keptDeployments(folders, await listContainers({}, signal), keepReleases());
     for (const folder of folders) {
       const { deploymentId } = folder;
       if (kept.has(deploymentId) || inUseBefore.has(deploymentId) || !(await mayRemove(folder))) continue;

@@ -97,7 +97,7 @@ describe('making room', () => {
 describe('a disk full of versions that only kept releases pin', () => {
   /** Deployment 1 ran on `a` and is kept for a rollback; deployment 2 runs now, on `b`. */
   async function siteFullOfKeptVersions(): Promise<Site> {
-    const site = await siteWith({ maxStorage: 10 * MB, keepReleases: 2 });
+    const site = await siteWith({ maxStorage: 10 * MB, keepReleases: () => 2 });
     await deploy(site, 'dep-1', 1, await dataset('a', 5 * MB));
     await deploy(site, 'dep-2', 2, await dataset('b', 2 * MB));
     site.containers.splice(0, 1);
@@ -182,7 +182,7 @@ describe('unmounted versions', () => {
 
 describe('a sweep of mount folders', () => {
   it('keeps the folders of the newest generations of a project with a container, and removes the others', async () => {
-    const site = await siteWith({ keepReleases: 2 });
+    const site = await siteWith({ keepReleases: () => 2 });
     const sets = [await dataset('a', 10), await dataset('b', 10), await dataset('c', 10), await dataset('d', 10)];
     for (const [i, set] of sets.entries()) await site.data.prepare.mounts(deploying(`dep-${i + 1}`, i + 1, set), `dep-${i + 1}`, context());
     // A stopped container counts too.
@@ -196,7 +196,7 @@ describe('a sweep of mount folders', () => {
   });
 
   it('counts releases, not folders: the newest release without datasets unpins those of older releases', async () => {
-    const site = await siteWith({ keepReleases: 1 });
+    const site = await siteWith({ keepReleases: () => 1 });
     await deploy(site, 'dep-1', 1, await dataset('a', 10));
     await deploy(site, 'dep-2', 2);
     site.containers.splice(0, 1);

@@ -20,7 +20,7 @@ const data = await createDatasetParts({
   root: order.root,
   share: order.share,
   agent: 'agent-1',
-  keepReleases: 1,
+  keepReleases: () => 1,
   keepVersions: 3,
   copiesAtOnce: 2,
   watermarks: { high: 0.9, low: 0.8 },

@@ -117,7 +117,7 @@ export async function startSite(share: Share, { maxStorage, rsync, ...over }: Si
     root,
     share: share.base,
     agent: 'agent-1',
-    keepReleases: 1,
+    keepReleases: () => 1,
     keepVersions: 3,
     copiesAtOnce: 2,
     watermarks: { high: 0.9, low: 0.8 },

@@ -70,6 +70,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'node admission create': ['berth node admission create --hostname node-9 --role deploy', 'admits a contract-only node'],
   'node admission list': ['berth node admission list', 'shows the admitted contract-only nodes'],
   'node admission delete': ['berth node admission delete adm_123', 'withdraws an admission'],
+  'clean-up': ['berth clean-up', 'shows what the last clean-up of the registry removed, and when the next one comes'],
   'dataset list': ['berth dataset list', 'shows each dataset with its newest version'],
   'dataset create': ['berth dataset create prices --nfs-path finance/prices', 'registers a folder of the share'],
   'dataset show': ['berth dataset show prices', 'shows the state of prices'],

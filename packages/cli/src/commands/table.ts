@@ -1,6 +1,7 @@
 /** All commands. Help, completion, docs/cli.md and the parser are made from this table. */
 import type { RouteName } from '@berth/wire/routes';
 import { ACCOUNT_COMMANDS } from './account.ts';
+import { CLEAN_UP_COMMANDS } from './clean-up.ts';
 import { COMPLETION_COMMANDS } from './completion.ts';
 import type { Command } from './command.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
@@ -23,6 +24,7 @@ export const COMMANDS: readonly Command[] = [
   ...HOOK_COMMANDS,
   ...SECRET_COMMANDS,
   ...FLEET_COMMANDS,
+  ...CLEAN_UP_COMMANDS,
   ...MCP_COMMANDS,
   ...COMPLETION_COMMANDS,
 ];

@@ -186,6 +186,7 @@ const hasId = (answer: unknown): answer is { id: string } =>
 
 /** Returns the path of the resource that was created or is changing. */
 function locationOf(row: Route, params: unknown, answer: unknown): string {
+  if (row.location?.includes(':') === false) return row.location;
   const end = row.path.indexOf('/:id');
   if (row.location === undefined && end >= 0)
     return pathOf({ ...row, path: row.path.slice(0, end + '/:id'.length) }, params as { id: string });

@@ -4,6 +4,7 @@ import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
 import type { Role } from '@berth/wire/vocabulary';
 import type { CacheIndex } from '../domain/cache-index.ts';
+import type { CleanSettings } from '../domain/clean-up.ts';
 import type { Changes } from '../domain/changes.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
@@ -45,6 +46,7 @@ export type ApiSettings = {
   trustedProxies: readonly string[];
   maxConnections: number;
   registry: Live<{ addr: string; user: string; password: string }>;
+  clean: CleanSettings;
   /** Folder with the packages for machines that join; null: none. */
   packageDir: string | null;
   /** Whether shared storage is configured. Without it no dataset can be scanned. */

@@ -35,6 +35,7 @@ import { createNodeSettings } from './node-settings.ts';
 import { createNodeVersions } from './node-versions.ts';
 import { agentRoutes } from './routes/agent.ts';
 import { auditRoutes } from './routes/audit.ts';
+import { cleanUpRoutes } from './routes/clean-ups.ts';
 import { authRoutes } from './routes/auth.ts';
 import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
@@ -186,6 +187,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   userRoutes(route, { ...deps, passwords });
   apiTokenRoutes(route, deps);
   auditRoutes(route, deps);
+  cleanUpRoutes(route, deps);
   projectRoutes(route, deps);
   secretRoutes(route, deps);
   datasetRoutes(route, deps);

@@ -121,6 +121,7 @@ export function deploymentItem(
     phases: (d.phases ?? []).map((p) => ({ name: p.name, started_at: time(p.started_at), ended_at: timeOrNull(p.ended_at) })),
     image_tag: d.image_tag,
     image_digest: d.image_digest,
+    image_removed_at: timeOrNull(d.image_removed_at ?? null),
     node_id: d.node_id,
     host_ip: node?.host_ip ?? null,
     host_port: d.host_port,

@@ -84,6 +84,8 @@ export type Facts = {
   lastBuilderId: string | null;
   /** Only read if a deployment waits for a builder; null otherwise. */
   gitCredentials: GitCredentials | null;
+  /** New builds wait for a clean-up of the registry. Only read if a deployment waits for a builder. */
+  buildsHeld?: boolean;
   /** Secrets of the project, without values. */
   secrets: readonly SecretRecord[];
   /** Settings of the platform that affect decisions. */

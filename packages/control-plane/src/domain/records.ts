@@ -78,6 +78,8 @@ export type DeploymentRecord = {
   commit: string | null;
   image_tag: string | null;
   image_digest: string | null;
+  /** Time at which a clean-up removed its image from the registry; null or absent: the registry has it. */
+  image_removed_at?: number | null;
   /** Architecture of the image in Go’s names, or null if its builder did not report it. */
   image_arch: string | null;
   builder_id: string | null;
@@ -132,6 +134,7 @@ export type DeploymentSummary = Pick<
   | 'rollback_of'
   | 'error'
   | 'waiting'
+  | 'image_removed_at'
   | 'cancel_requested_at'
   | 'commit'
   | 'image_tag'
@@ -150,9 +153,9 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   id: string;
   kind: K;
   status: TaskState;
-  /** Null for `sync`, which belongs to a node and to no project. */
+  /** Null for `sync` and `clean`, which belong to a node and to no project. */
   project_id: string | null;
-  /** Null for `sync` and `look`. */
+  /** Null for `sync`, `clean` and `look`. */
   deployment_id: string | null;
   node_id: string;
   attempt: number;

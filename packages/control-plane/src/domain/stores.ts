@@ -9,6 +9,7 @@ import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { RegistrationContext, SecretState } from './agent-identity.ts';
 import type { BackupStore } from './backups.ts';
+import type { CleanUpStore } from './clean-up.ts';
 import type { Notifier } from './changes.ts';
 import type { DatasetStore } from './dataset-stores.ts';
 import type { EventStore } from './event-store.ts';
@@ -394,6 +395,7 @@ export type Stores = {
   schema: string;
   policy: PolicyStore;
   backups: BackupStore;
+  cleanUps: CleanUpStore;
   meta: MetaStore;
   uptime: UptimeStore;
   usage: UsageStore;

@@ -206,6 +206,8 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   if (facts.platform.registryAddr === '') return fail(draft, d, failure('registry_missing'));
   const before = facts.live.find((o) => o.generation < d.generation && isBefore(o.status));
   if (before !== undefined) return waitForOwnWork(draft, d, `deployment ${before.generation} goes first; it is ${before.status}`);
+  // A push while the registry collects garbage would lose layers.
+  if (facts.buildsHeld === true) return waitForOwnWork(draft, d, 'waits until the clean-up of the registry ends');
   const needs = [
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),

@@ -166,6 +166,7 @@ async function report(deps: DriverDeps, decider: Decider, input: ReportInput): P
   const { stores } = deps;
   const task = await stores.tasks.get(taskId);
   if (task.kind === 'sync') return reportSync(deps, task, input);
+  if (task.kind === 'clean') return reportClean(deps, task, input);
   checkReport(task, given);
   await failPoint('report.before', () => task.kind);
   if (!isOpenTask(task.status)) return { status: repeatedAnswer(task, token, given) };
@@ -197,6 +198,19 @@ async function reportSync(
   changes.notify(`node:${task.node_id}`);
   const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
   if (isOpenTask(task.status)) telemetry?.emit({ what: 'task', kind: 'sync', end: answer.status, seconds });
+  return answer;
+}
+
+/** A `clean` task belongs to the registry, so its report changes no deployment. New builds may start again. */
+async function reportClean(
+  { stores, changes, now, telemetry }: DriverDeps,
+  task: TaskRecord,
+  { taskId, token, given }: ReportInput,
+): Promise<{ status: TaskState }> {
+  const answer = await stores.cleanUps.endTask(taskId, token, given, now());
+  changes.notify(`node:${task.node_id}`, 'work');
+  const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
+  if (isOpenTask(task.status)) telemetry?.emit({ what: 'task', kind: 'clean', end: answer.status, seconds });
   return answer;
 }
 

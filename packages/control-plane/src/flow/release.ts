@@ -75,6 +75,8 @@ export function refuseRelease(release: DeploymentRecord, { project, datasets, pl
   if (release.project_id !== project.id) throw new DomainError('no_release', 'the deployment belongs to another project');
   if (!can('rollback_to', status) || release.image_tag === null)
     throw new DomainError('no_release', `deployment ${generation} is ${status}: a rollback needs a deployment that ran`);
+  // A running release can still move: its node may have the image.
+  if (status !== 'running' && (release.image_removed_at ?? null) !== null) throw new DomainError('no_release', imageGone(release));
   const gone = settings.datasets.filter((use) => !datasets.some((d) => d.id === use.dataset_id));
   const names = gone.map(({ dataset_id }) => release.datasets?.find((pin) => pin.dataset_id === dataset_id)?.name ?? dataset_id);
   if (gone.length > 0)
@@ -82,4 +84,10 @@ export function refuseRelease(release: DeploymentRecord, { project, datasets, pl
   // A running deployment keeps its name, so that it can still move to another node.
   if (status !== 'running' && platform.reservedPrefixes.includes(settings.domain_prefix))
     throw new DomainError('no_release', `its domain prefix ${settings.domain_prefix} is now a host of the platform itself`);
+}
+
+function imageGone({ generation, commit, image_removed_at }: DeploymentRecord): string {
+  const at = new Date(image_removed_at ?? 0).toISOString();
+  const instead = commit === null ? 'deploy from source instead' : `deploy commit ${commit} instead`;
+  return `the image of deployment ${generation} was removed from the registry at ${at} (KEEP_RELEASES); ${instead}`;
 }

@@ -1,6 +1,7 @@
 /** Dependencies of the loops. */
 import type { Logger } from '@berth/kit/log';
 import type { BackupSettings } from '../domain/backups.ts';
+import type { CleanSettings } from '../domain/clean-up.ts';
 import type { Changes } from '../domain/changes.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
 import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/forge-api.ts';
@@ -58,6 +59,7 @@ export type LoopDeps = {
   /** Null: no commit statuses are sent. */
   statuses: StatusSettings | null;
   keep: Keep;
+  clean: CleanSettings;
   /** Null without BACKUP_TO. */
   backups: BackupSettings | null;
   now: () => number;

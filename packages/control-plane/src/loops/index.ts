@@ -3,6 +3,7 @@ import { type Loop, startLoop } from '@berth/kit/loop';
 import type { LoopDeps } from './deps.ts';
 import { backups } from './backups.ts';
 import { certificates } from './certificates.ts';
+import { cleanUps } from './clean-ups.ts';
 import { commitStatuses } from './commit-statuses.ts';
 import { datasetChanges } from './dataset-changes.ts';
 import { datasetMonitor } from './dataset-monitor.ts';
@@ -142,6 +143,13 @@ export const LOOPS = [
     make: datasetMonitor,
   },
   { name: 'backups', description: 'makes the scheduled backups', periodMs: 15_000, wokenBy: [], make: backups },
+  {
+    name: 'clean-ups',
+    description: 'removes the images that no release needs from the registry',
+    periodMs: 2_000,
+    wokenBy: [],
+    make: cleanUps,
+  },
   {
     name: 'dataset-removals',
     description: 'finishes deletions of datasets',

@@ -26,6 +26,10 @@ export const leaseReaper = ({
       try {
         if (task.deployment_id !== null) await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
         else if (task.kind === 'look') await driver.lookLost(task, why);
+        else if (task.kind === 'clean') {
+          const offerUntil = times.uptime.at + limits.claimMs;
+          if (await stores.cleanUps.loseTask(task, why, at, offerUntil)) changes.notify(`node:${task.node_id}`, 'work');
+        }
         // A sync task belongs to its node, so no deployment decides.
         else if (task.kind === 'sync' && (await stores.tasks.loseSync(task, why, at))) changes.notify(`node:${task.node_id}`);
       } catch (error) {

@@ -10,6 +10,7 @@ import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { writeStatuses } from './commit-statuses.ts';
+import { areBuildsHeld, refuseRemovedImage } from './clean-ups.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
@@ -42,6 +43,8 @@ export async function commitPlan(
       if (key !== null) await writeKey(tx, plan, key);
       for (const change of retiringFirst(plan.changeDeployments)) nodes.push(await changeDeployment(tx, plan, change));
       for (const change of plan.changeTasks) await changeTask(tx, plan, change);
+      // A clean-up of the registry began since the decision: decide again.
+      if (plan.createTasks.some((task) => task.kind === 'build') && (await areBuildsHeld(db, tx))) throw new Stale();
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
@@ -100,7 +103,10 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
 }
 
 async function createDeployment(db: Database, tx: Tx, deployment: DeploymentRecord): Promise<void> {
-  if (deployment.rollback_of !== null) await refuseRelease(db, tx, deployment);
+  if (deployment.rollback_of !== null) {
+    await refuseRemovedImage(db, tx, deployment.rollback_of);
+    await refuseRelease(db, tx, deployment);
+  }
   await db.capabilities.lockName(tx, `prefix:${deployment.settings.domain_prefix}`);
   // The settings of a release may have a domain prefix that another project got since.
   const holder = await tx

@@ -6,6 +6,7 @@ import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { commitPlan } from './commit-plan.ts';
+import { holdsBuilds } from './clean-ups.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { datasetFacts } from './datasets/dataset-facts.ts';
@@ -56,6 +57,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,
+          buildsHeld: deployments.some((d) => d.status === 'pending') && (await holdsBuilds(tx)),
         };
       });
     },

@@ -6,6 +6,7 @@ import { createAuditStore } from './identity/audit.ts';
 import type { BackupStore } from '../domain/backups.ts';
 import type { RotationSource } from '../domain/rotation.ts';
 import { createBackupStore } from './backups.ts';
+import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
@@ -135,6 +136,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     hooks: createHookStore(db),
     commitStatuses: createStatusStore(db),
     backups: createBackupStore(db),
+    cleanUps: createCleanUpStore(db),
     schema: schemaOf(db),
     policy: createPolicyStore(db),
     meta: createMetaStore(db),

@@ -9,6 +9,7 @@ import { replaceProblem } from '../domain/project-rules.ts';
 import type { ProjectSettings } from '../domain/records.ts';
 import { secretsHaveNames } from '../domain/secrets.ts';
 import type { ProjectStore } from '../domain/stores.ts';
+import { noteOrphans } from './clean-ups.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
@@ -164,6 +165,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       return db.write(async (tx) => {
         const state = await removable(tx, id, db.capabilities.rowLocks);
         if (state !== 'removable') return state === 'absent';
+        await noteOrphans(tx, id, clock());
         const removed = await tx.deleteFrom('projects').where('id', '=', id).returning(['id', 'name']).executeTakeFirstOrThrow();
         await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
         return true;

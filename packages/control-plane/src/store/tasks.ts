@@ -24,6 +24,7 @@ const CLAIMED: Record<TaskKind, string> = {
   retire: 'started to remove old containers',
   sync: 'started to copy',
   look: 'started to check the branch',
+  clean: 'started to clean the registry',
 };
 
 /** Longest time between two polls of an agent: a poll may be held for MAX_HOLD_SECONDS. */

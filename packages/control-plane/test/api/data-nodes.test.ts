@@ -26,6 +26,7 @@ const cached = (dataset_id: string, version: number, bytes: number, last_used_at
 const loopDeps = (): LoopDeps => ({
   statuses: null,
   backups: null,
+  clean: { keepReleases: 10, intervalMs: null },
   ...api,
   now: () => Date.now(),
   monotonic: () => performance.now(),

@@ -81,6 +81,7 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
         retire: {},
         sync: {},
         look: {},
+        clean: {},
       }[task.kind];
       await driver.report(task.id, task.lease_token, what === 'fail' ? { status: 'failed' } : { status: 'completed', ...product });
       return;

@@ -231,6 +231,7 @@ export function createControlPlane(deps: {
         presence: { seen: () => undefined, arePeopleHere: () => false },
         keep: KEEP,
         backups: null,
+        clean: { keepReleases: 10, intervalMs: null },
         now: wall,
         monotonic,
         log: LOG,

@@ -114,7 +114,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   /** The same at every control plane. Whoever gets it may also request the password. */
   const configEtag = derived(settings.registry, ({ addr, user, password }) =>
     createHmac('sha256', password)
-      .update(JSON.stringify(['berth registry', addr, user]))
+      .update(JSON.stringify(['berth registry', addr, user, settings.clean.keepReleases]))
       .digest('base64url')
       .slice(0, 16),
   );
@@ -127,6 +127,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       registry_user: user,
       registry_password: password,
       base_domain: settings.baseDomain,
+      keep_releases: settings.clean.keepReleases,
     };
   });
 

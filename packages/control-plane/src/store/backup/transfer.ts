@@ -53,6 +53,8 @@ const TABLES = {
   usage_points: {},
   events: { number: 'seq' },
   backups: {},
+  clean_ups: {},
+  orphan_images: {},
   log_heads: { log: true },
   log_marks: { log: true },
   log_lines: { log: true },

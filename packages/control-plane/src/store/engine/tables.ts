@@ -7,6 +7,7 @@ import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Verdict } from '@berth/wire/hook';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
+import type { CleanUpRecord } from '../../domain/clean-up.ts';
 import type { CommitState, StatusRecord } from '../../domain/commit-statuses.ts';
 import type { DeployKeyRecord, GitTokenRecord } from '../../domain/git-stores.ts';
 import type { HookRecord } from '../../domain/hooks.ts';
@@ -21,6 +22,19 @@ type Ms = number;
 /** Milliseconds by the uptime clock (domain/uptime.ts). Never compare it with `Ms`. */
 type UptimeMs = number;
 type Json = string;
+
+type Optional =
+  | 'waiting'
+  | 'task_id'
+  | 'node_id'
+  | 'removed'
+  | 'missing'
+  | 'bytes_before'
+  | 'bytes_after'
+  | 'error_code'
+  | 'error_message'
+  | 'started_at'
+  | 'finished_at';
 
 export type Tables = {
   projects: {
@@ -139,6 +153,9 @@ export type Tables = {
     thinned_at: Generated<Ms | null>;
     /** The key of its settings in kept_settings; null: they are in this row. */
     settings_digest: Generated<string | null>;
+    /** When a clean-up began to remove its image from the registry. `image_deleting` 1: the registry has not confirmed it. */
+    image_removed_at: Generated<Ms | null>;
+    image_deleting: Generated<Flag | null>;
   };
   kept_settings: { project_id: string; digest: string; settings: Json };
   /** Only store/story.ts writes it. A repeated line is one row: `count` occurrences from `first_at` (null: one occurrence) to `at`. */
@@ -157,7 +174,7 @@ export type Tables = {
     id: string;
     kind: TaskKind;
     status: TaskState;
-    /** Null only for `sync`. */
+    /** Null only for `sync` and `clean`. */
     project_id: string | null;
     deployment_id: string | null;
     node_id: string;
@@ -449,6 +466,10 @@ export type Tables = {
     net_rx: number | null;
     net_tx: number | null;
   };
+  /** Only the newest stay (store/clean-ups.ts). */
+  clean_ups: Omit<CleanUpRecord, 'holds_builds' | Optional> & { holds_builds: Flag } & { [K in Optional]: Generated<CleanUpRecord[K]> };
+  /** Images that deleted projects left in the registry. `repository` has no host. */
+  orphan_images: { repository: string; digest: string; noted_at: Ms };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };

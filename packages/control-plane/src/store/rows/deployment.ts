@@ -66,6 +66,7 @@ export const SUMMARY_COLUMNS = [
   'commit',
   'image_tag',
   'image_digest',
+  'image_removed_at',
   'node_id',
   'host_port',
   'health_status',
@@ -119,6 +120,7 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     thinned_at: _thinned,
     settings_digest: _digest,
     secrets: _secrets,
+    image_deleting: _deleting,
     ...plain
   } = row;
   return {

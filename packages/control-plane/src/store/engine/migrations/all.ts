@@ -24,6 +24,7 @@ import { hooks } from './0018_hooks.ts';
 import { backups } from './0019_backups.ts';
 import { sharedSecret } from './0021_shared_secret.ts';
 import { usage } from './0026_usage.ts';
+import { cleanUp } from './0028_clean_up.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -46,4 +47,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0019_backups': backups(capabilities),
   '0021_shared_secret': sharedSecret(capabilities),
   '0026_usage': usage(capabilities),
+  '0028_clean_up': cleanUp(capabilities),
 });

@@ -1,0 +1,59 @@
+/** clean: deletes images from the registry, and lets the registry collect its garbage. Each step may be repeated. */
+import { failPoint } from '@berth/kit/fail-point';
+import { type CleanResult, MAX_MISSING, type RepositoryImages } from '@berth/wire/clean-up';
+import type { Locks } from '../locks.ts';
+import type { RegistryApi } from '../registry/api.ts';
+import type { Collector } from '../registry/collect.ts';
+import type { RegistryConfigFile } from '../registry/config-file.ts';
+import { TaskFailure } from '../tools/failures.ts';
+import { type Handler, nothingToDiscard } from './task.ts';
+
+/** What cleans the registry; null on an agent without REGISTRY_CONFIG. */
+export type RegistryParts = { api: RegistryApi; collector: Collector; file: RegistryConfigFile };
+
+export function createCleanHandler({ registry, locks }: { registry: RegistryParts | null; locks: Locks }): Handler<'clean'> {
+  return async (task, { signal, logStep }) => {
+    if (registry === null) throw new TaskFailure('task_failed', 'REGISTRY_CONFIG is not set on this agent');
+    const { api, collector, file } = registry;
+    // An earlier attempt of this process may still be undoing its work.
+    const release = await locks.acquire('registry', signal);
+    try {
+      await collector.recover(signal);
+      if (await file.isReadOnlyByOperator()) throw new TaskFailure('registry_refused', `${file.path} makes the registry read-only`);
+      if (!(await api.allowsDeletion(signal)))
+        throw new TaskFailure('registry_delete_disabled', `set storage.delete.enabled: true in ${file.path} and restart the registry`);
+      const result: CleanResult = { removed: 0, missing: [], blobs: null, bytes_before: null, bytes_after: null };
+      for (const images of task.payload.repositories) {
+        result.removed += await removeImages(api, images, signal);
+        for (const digest of images.keep)
+          if (result.missing.length < MAX_MISSING && !(await api.has(images.repository, digest, signal)))
+            result.missing.push({ repository: images.repository, digest });
+      }
+      logStep('clean', `${result.removed} images deleted`);
+      const { blobs, bytesBefore, bytesAfter } = await collector.collect((line) => logStep('collect', line), signal);
+      Object.assign(result, { blobs, bytes_before: bytesBefore, bytes_after: bytesAfter } satisfies Partial<CleanResult>);
+      return { report: { status: 'completed', result: result as Record<string, unknown> }, discard: nothingToDiscard };
+    } finally {
+      release();
+    }
+  };
+}
+
+async function removeImages(
+  api: RegistryApi,
+  { repository, remove, keep, keep_tags }: RepositoryImages,
+  signal: AbortSignal,
+): Promise<number> {
+  if (remove.length === 0) return 0;
+  const kept = new Set(keep);
+  for (const tag of keep_tags) {
+    const digest = await api.digestOf(repository, tag, signal);
+    if (digest !== null) kept.add(digest);
+  }
+  let removed = 0;
+  for (const digest of remove) {
+    if (await api.remove(repository, digest, kept, signal)) removed += 1;
+    await failPoint('clean.deleted');
+  }
+  return removed;
+}

@@ -1,0 +1,162 @@
+/** Clean-up with the real registry: images go and stay, a push in the middle is refused and loses nothing, and kills at each step. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { toolsDir } from '@berth/testbed/config';
+import { missingParts as missingIn, type PushedImage, pushImage } from '@berth/testbed/images';
+import { type Registry, registryProgram, startRegistry } from '@berth/testbed/registry';
+import { waitFor } from '@berth/testbed/wait';
+import type { TaskOf } from '@berth/wire/task';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type FakeControlPlane, startFakeControlPlane } from '../fake-control-plane.ts';
+
+const MAIN = join(import.meta.dirname, '..', '..', 'src', 'main.ts');
+const KB = 1024;
+const LATE = { deadlineMs: 100_000 };
+const layer = (): Buffer => randomBytes(64 * KB);
+
+describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', () => {
+  let dir: string;
+  let registry: Registry;
+  let plane: FakeControlPlane;
+  let base: Buffer;
+  const agents: ChildProcess[] = [];
+  let output = '';
+  beforeEach(async () => {
+    dir = await mkdtemp(join(tmpdir(), 'berth-clean-'));
+    base = layer();
+    output = '';
+  });
+  afterEach(async ({ task }) => {
+    if (task.result?.state === 'fail') console.error(output.slice(-6_000));
+    for (const agent of agents.splice(0)) {
+      agent.kill('SIGKILL');
+      if (agent.exitCode === null && agent.signalCode === null) await once(agent, 'exit');
+    }
+    await plane?.stop();
+    await registry?.stop();
+    await rm(dir, { recursive: true, force: true });
+  });
+
+  async function begin(options: { deletes?: boolean } = {}): Promise<void> {
+    registry = await startRegistry({
+      dir: join(dir, 'registry'),
+      restarts: true,
+      user: 'berth',
+      password: 'a secret of the registry',
+      ...options,
+    });
+    plane = await startFakeControlPlane({
+      leaseMs: 3_000,
+      config: { registry_addr: registry.address, registry_user: 'berth', registry_password: registry.password ?? '' },
+    });
+  }
+  /** An agent without an engine. */
+  function agent(failPoints = ''): ChildProcess {
+    const child = spawn(process.execPath, [MAIN], {
+      env: {
+        PATH: `${toolsDir}:${process.env['PATH']}`,
+        NODE_ROLE: 'builder',
+        CONTROL_PLANE_URL: plane.url,
+        STATE_DIR: join(dir, 'state'),
+        SECRETS_DIR: join(dir, 'secrets'),
+        SVC_ROOT: join(dir, 'svc'),
+        DOCKER_HOST: `unix://${join(dir, 'no.sock')}`,
+        HOST_IP: '127.0.0.1',
+        REGISTRY_CONFIG: registry.config,
+        REGISTRY_RESTART: (registry.restart ?? []).join(' '),
+        BERTH_FAIL_POINTS: failPoints,
+        LOG_FORMAT: 'json',
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    child.stdout?.on('data', (d) => (output += String(d)));
+    child.stderr?.on('data', (d) => (output += String(d)));
+    agents.push(child);
+    return child;
+  }
+  const push = (tag: string): Promise<PushedImage> => pushImage(registry, 'shop', tag, [base, layer()]);
+  const clean = (remove: PushedImage[], keep: PushedImage[]): TaskOf<'clean'> => ({
+    id: `clean-${randomBytes(4).toString('hex')}`,
+    kind: 'clean',
+    status: 'pending',
+    node_id: plane.nodeId,
+    deployment_id: null,
+    attempt: 0,
+    cancel_requested: false,
+    created_at: new Date().toISOString(),
+    payload: {
+      clean_up_id: 'c',
+      repositories: [{ repository: 'shop', remove: remove.map((i) => i.digest), keep: keep.map((i) => i.digest), keep_tags: [] }],
+    },
+  });
+  const isReadOnly = async (): Promise<boolean> => (await readFile(registry.config, 'utf8')).includes('readonly');
+
+  it('removes images and frees their space, and a push in the middle is refused and loses nothing', async () => {
+    await begin();
+    const [old, kept, gone] = [await push('old'), await push('kept'), { ...(await push('lost')), digest: `sha256:${'0'.repeat(64)}` }];
+    const before = await readFile(registry.config, 'utf8');
+    const task = clean([old], [kept, gone]);
+    agent('clean.collect.before=delay:2s');
+    plane.give(task);
+    await waitFor('the collection to begin', () => output.includes('clean.collect.before'), LATE);
+    await expect(push('middle')).rejects.toThrow('the registry refused an upload: status 405');
+    // A pull works meanwhile.
+    expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
+    const report = await plane.reported(task.id, LATE.deadlineMs);
+    expect(report).toMatchObject({ status: 'completed', result: { removed: 1, missing: [{ repository: 'shop', digest: gone.digest }] } });
+    const { bytes_before, bytes_after } = report.result as { bytes_before: number; bytes_after: number };
+    expect(bytes_before - bytes_after).toBeGreaterThan(64 * KB);
+    expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
+    expect((await missingIn(registry, 'shop', old.digest))[0]).toContain('404');
+    // The registry takes images again, also those with a layer that was collected.
+    const again = await push('middle');
+    expect(await missingIn(registry, 'shop', again.digest)).toEqual([]);
+    expect(await readFile(registry.config, 'utf8')).toBe(before);
+  });
+
+  it('says that the registry does not allow deletions, and changes nothing', async () => {
+    await begin({ deletes: false });
+    const [old, kept] = [await push('old'), await push('kept')];
+    const task = clean([old], [kept]);
+    agent();
+    plane.give(task);
+    const report = await plane.reported(task.id, LATE.deadlineMs);
+    expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_delete_disabled' } } });
+    expect(JSON.stringify(report)).toContain('storage.delete.enabled: true');
+    for (const image of [old, kept, await push('next')]) expect(await missingIn(registry, 'shop', image.digest)).toEqual([]);
+  });
+
+  it('an agent that died in the middle continues after its restart', async () => {
+    await begin();
+    const [old, kept] = [await push('old'), await push('kept')];
+    const task = clean([old], [kept]);
+    const first = agent('clean.collect.after=kill');
+    plane.give(task);
+    await once(first, 'exit');
+    expect(await isReadOnly()).toBe(true);
+    agent();
+    expect(await plane.reported(task.id, LATE.deadlineMs)).toMatchObject({ status: 'completed' });
+    expect(await isReadOnly()).toBe(false);
+    expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
+    expect(await missingIn(registry, 'shop', (await push('next')).digest)).toEqual([]);
+  });
+
+  it('an agent whose task was taken away makes the registry writable when it starts', async () => {
+    await begin();
+    const task = clean([await push('old')], []);
+    const first = agent('clean.collect.before=kill');
+    plane.give(task);
+    await once(first, 'exit');
+    plane.takeAway(task.id);
+    agent();
+    await waitFor(
+      'the registry to take images',
+      async () => !(await isReadOnly()) && (await push('next').catch(() => null)) !== null,
+      LATE,
+    );
+  });
+});

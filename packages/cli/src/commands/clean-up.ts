@@ -1,0 +1,47 @@
+/** clean-up: the state of the registry's clean-up, and the request of one. */
+import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
+import { ROUTES } from '@berth/wire/routes';
+import type { Cli } from '../cli.ts';
+import { record } from '../output/text.ts';
+import { ago, bytes } from '../output/units.ts';
+import type { Command } from './command.ts';
+
+export const CLEAN_UP_COMMANDS: readonly Command[] = [
+  {
+    name: 'clean-up',
+    summary: ROUTES.cleanUps.summary,
+    options: [{ flags: '--now', doc: 'start a clean-up now (admins); new builds wait until it ends' }],
+    routes: ['cleanUps', 'startCleanUp'],
+    async run(cli, _, { now }) {
+      const client = cli.client();
+      const state = now === true ? await client.call('startCleanUp', {}) : await client.call('cleanUps', {});
+      cli.print(state, () => textOf(cli, state));
+    },
+  },
+];
+
+const textOf = (cli: Cli, { unavailable, keep_releases, interval_seconds, next_at, current, items }: CleanUps): string =>
+  record([
+    ['registry', unavailable ?? null],
+    ['keeps', `the images of the last ${keep_releases} releases of each project that ran`],
+    ['now', current === null ? null : lineOf(cli, current)],
+    ['last', items[0] === undefined ? 'none yet' : lineOf(cli, items[0])],
+    ['next', next_at ?? (interval_seconds === null ? 'only on request: berth clean-up --now' : null)],
+  ]);
+
+function lineOf(cli: Cli, one: CleanUp): string {
+  const at = ago(one.finished_at ?? one.started_at ?? one.requested_at, cli.io.now());
+  if (one.state === 'waiting') return `waiting: ${one.waiting ?? 'starts soon'}`;
+  if (one.state === 'running') return `running since ${one.started_at}: ${one.images} images to remove; new builds wait`;
+  if (one.error !== null) return `failed ${at}: ${one.error.message}`;
+  const { bytes_before, bytes_after } = one;
+  const freed =
+    bytes_before === null || bytes_after === null
+      ? ''
+      : `, ${bytes(Math.max(0, bytes_before - bytes_after))} freed, ${bytes(bytes_after)} left`;
+  return [
+    `${at}: ${one.removed ?? 0} images removed${freed}`,
+    ...(one.images_left === 0 ? [] : [`${one.images_left} more follow soon`]),
+    ...((one.missing ?? 0) === 0 ? [] : [`${one.missing} kept images are missing in the registry`]),
+  ].join('; ');
+}

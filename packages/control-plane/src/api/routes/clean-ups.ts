@@ -1,0 +1,59 @@
+/** Routes of the registry's clean-up: its state, and the request of one. */
+import { randomUUID } from 'node:crypto';
+import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
+import { CLEANS_SINCE, cleansRegistry, type CleanUpRecord, nextCleanUpAt, NO_AGENT } from '../../domain/clean-up.ts';
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { time } from '../views.ts';
+
+const SHOWN = 20;
+
+export function cleanUpRoutes(route: Define, { stores, settings, now }: ApiDeps): void {
+  const { keepReleases, intervalMs } = settings.clean;
+  const canClean = async (): Promise<boolean> => (await stores.nodes.all()).some(cleansRegistry);
+
+  async function view(): Promise<CleanUps> {
+    const all = await stores.cleanUps.list();
+    const since = Number((await stores.meta.get(CLEANS_SINCE)) ?? now());
+    const isPossible = await canClean();
+    const next = isPossible ? nextCleanUpAt(all, intervalMs, since) : null;
+    const current = all.find((one) => one.finished_at === null);
+    return {
+      ...(isPossible ? {} : { unavailable: NO_AGENT }),
+      keep_releases: keepReleases,
+      interval_seconds: intervalMs === null ? null : intervalMs / 1000,
+      next_at: next === null || current !== undefined ? null : time(next),
+      current: current === undefined ? null : cleanUpView(current),
+      items: all
+        .filter((one) => one.finished_at !== null)
+        .slice(0, SHOWN)
+        .map(cleanUpView),
+    };
+  }
+
+  route('cleanUps', () => view());
+
+  route('startCleanUp', async ({ user }) => {
+    if (await canClean()) await stores.cleanUps.request({ id: randomUUID(), by: user.email }, now());
+    return view();
+  });
+}
+
+const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
+
+const cleanUpView = (one: CleanUpRecord): CleanUp => ({
+  id: one.id,
+  state: one.state,
+  requested_by: one.requested_by,
+  requested_at: time(one.requested_at),
+  started_at: timeOrNull(one.started_at),
+  finished_at: timeOrNull(one.finished_at),
+  waiting: one.waiting,
+  images: one.images,
+  images_left: one.images_left,
+  removed: one.removed,
+  missing: one.missing,
+  bytes_before: one.bytes_before,
+  bytes_after: one.bytes_after,
+  error: one.error_code === null ? null : { code: one.error_code, message: one.error_message ?? '' },
+});

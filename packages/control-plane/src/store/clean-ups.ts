@@ -1,0 +1,419 @@
+/**
+ * Clean-ups of the registry and their tasks. The tasks belong to no project, so no plan creates or ends them.
+ *
+ * waiting ──start──▶ running ──report──▶ done, failed          fail: from waiting and running
+ *
+ * Two rules keep a push and a clean-up apart. Both read and write under the lock WINDOW, so they hold with several control planes.
+ * - `start` does nothing while a build task is open.
+ * - commit-plan.ts creates no build task while a clean-up is running or holds builds (`refuseBuilds`).
+ */
+import { isDeepStrictEqual } from 'node:util';
+import { failPoint } from '@berth/kit/fail-point';
+import { type CleanPayload, isCleanResult, MAX_IMAGES_A_CLEAN_UP, type RepositoryImages } from '@berth/wire/clean-up';
+import type { TaskReport } from '@berth/wire/task';
+import { isOpenTask } from '@berth/wire/vocabulary';
+import { type CleanUpRecord, type CleanUpStore, imagesOf, type ImageUse, repositoryPath, type StartOfCleanUp } from '../domain/clean-up.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { TaskRecord } from '../domain/records.ts';
+import type { Overdue } from '../domain/stores.ts';
+import { writeEvents } from './events.ts';
+import type { Database } from './engine/database.ts';
+import type { Row, Tx } from './engine/tables.ts';
+import { newTaskColumns, taskOf } from './rows/task.ts';
+import { LIVE_STATES } from './states.ts';
+import { isClean, taskRow } from './task-row.ts';
+
+const WINDOW = 'registry window';
+/** Rows that stay of the clean-ups and of their tasks. */
+const KEPT = 100;
+const LONGEST_ERROR = 1_000;
+/** Kept images that one clean-up checks at most. */
+const MAX_CHECKED = 2_000;
+const DIGESTS_A_STATEMENT = 200;
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+const recordOf = ({ holds_builds, ...row }: Row<'clean_ups'>): CleanUpRecord => ({ ...row, holds_builds: holds_builds === 1 });
+
+export function createCleanUpStore(db: Database): CleanUpStore {
+  async function end(tx: Tx, id: string, set: Partial<Row<'clean_ups'>> & { state: 'done' | 'failed' }, now: number): Promise<void> {
+    const ended = await tx
+      .updateTable('clean_ups')
+      .set({ ...set, waiting: null, holds_builds: 0, finished_at: now })
+      .where('id', '=', id)
+      .where('finished_at', 'is', null)
+      .returning('id')
+      .executeTakeFirst();
+    if (ended === undefined) return;
+    const message =
+      set.state === 'done'
+        ? `clean-up of the registry: ${set.removed ?? 0} images removed`
+        : `clean-up of the registry failed: ${set.error_message ?? ''}`;
+    await writeEvents(db, tx, [{ at: now, kind: `clean_up.${set.state}`, message }]);
+  }
+
+  return {
+    request: ({ id, by }, now) =>
+      db.write(async (tx) => {
+        await db.capabilities.lockName(tx, WINDOW);
+        const open = await openRow(tx);
+        if (open !== undefined) return recordOf(open);
+        await trim(tx);
+        const row = await tx
+          .insertInto('clean_ups')
+          .values({
+            id,
+            state: 'waiting',
+            requested_by: by,
+            holds_builds: by === null ? 0 : 1,
+            images: 0,
+            images_left: 0,
+            requested_at: now,
+          })
+          .returningAll()
+          .executeTakeFirstOrThrow();
+        return recordOf(row);
+      }),
+
+    async open() {
+      const row = await openRow(db.kysely);
+      return row === undefined ? null : recordOf(row);
+    },
+
+    async list() {
+      const rows = await db.kysely.selectFrom('clean_ups').selectAll().orderBy('requested_at', 'desc').limit(KEPT).execute();
+      return rows.map(recordOf);
+    },
+
+    async holdBuilds(id) {
+      await db.write(async (tx) => {
+        await db.capabilities.lockName(tx, WINDOW);
+        await tx.updateTable('clean_ups').set({ holds_builds: 1 }).where('id', '=', id).where('finished_at', 'is', null).execute();
+      });
+    },
+
+    async setWaiting(id, waiting) {
+      await db.writeOne((kysely) =>
+        kysely.updateTable('clean_ups').set({ waiting }).where('id', '=', id).where('state', '=', 'waiting').execute(),
+      );
+    },
+
+    async start(input, now) {
+      const found = await imagesOfAll(db, input.keepReleases);
+      const result = await db.write(async (tx) => {
+        await db.capabilities.lockName(tx, WINDOW);
+        const row = await tx.selectFrom('clean_ups').select('state').where('id', '=', input.id).executeTakeFirst();
+        if (row?.state !== 'waiting') return 'changed' as const;
+        const build = await tx
+          .selectFrom('tasks')
+          .select('id')
+          .where('kind', '=', 'build')
+          .where('finished_at', 'is', null)
+          .limit(1)
+          .executeTakeFirst();
+        if (build !== undefined) return 'builds' as const;
+        await open(tx, input, found, now);
+        await failPoint('clean-up.start.before');
+        return 'started' as const;
+      });
+      if (result === 'started') await failPoint('clean-up.start.after');
+      return result;
+    },
+
+    async fail(id, { code, message }, now) {
+      await db.write(async (tx) => {
+        await db.capabilities.lockName(tx, WINDOW);
+        await end(tx, id, { state: 'failed', error_code: code, error_message: message.slice(0, LONGEST_ERROR) }, now);
+      });
+    },
+
+    async endTask(taskId, leaseToken, report, now) {
+      const done = await db.write(async (tx) => {
+        await db.capabilities.lockName(tx, WINDOW);
+        const task = await tx
+          .updateTable('tasks')
+          .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
+          .where('id', '=', taskId)
+          .where(isClean)
+          .where('finished_at', 'is', null)
+          .where('lease_token', '=', leaseToken ?? '')
+          .returningAll()
+          .executeTakeFirst();
+        if (task === undefined) return null;
+        const payload = JSON.parse(task.payload) as CleanPayload;
+        await end(tx, payload.clean_up_id, await applied(tx, payload, report, now), now);
+        await failPoint('clean-up.report.before');
+        return task.status;
+      });
+      await failPoint('clean-up.report.after');
+      return { status: done ?? repeated(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report) };
+    },
+
+    loseTask: (task, why, now, offerUntil) =>
+      db.write(async (tx) => {
+        await db.capabilities.lockName(tx, WINDOW);
+        const again = why === 'lease';
+        const lost = await tx
+          .updateTable('tasks')
+          .set(
+            again
+              ? { status: 'pending', lease_token: null, lease_expires_at: null, queue_deadline_at: offerUntil }
+              : { status: 'lost', finished_at: now, lease_expires_at: null },
+          )
+          .where('id', '=', task.id)
+          .where(isClean)
+          .where('finished_at', 'is', null)
+          .where('attempt', '=', task.attempt)
+          .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
+          .returning('payload')
+          .executeTakeFirst();
+        if (lost === undefined) return false;
+        if (again) return true;
+        const { clean_up_id } = JSON.parse(lost.payload) as CleanPayload;
+        const { code, message } = LOST[why];
+        await end(tx, clean_up_id, { state: 'failed', error_code: code, error_message: message }, now);
+        return true;
+      }),
+  };
+
+  /** Marks the images, and creates the task. An image that became needed since `found` was read stays. */
+  async function open(tx: Tx, input: StartOfCleanUp, found: Found, now: number): Promise<void> {
+    const needed = new Set(await imagesNeededNow(tx, found.lastOrdinal));
+    const repositories: RepositoryImages[] = [];
+    let [images, left, checked] = [0, 0, 0];
+    for (const one of found.repositories) {
+      const removable = one.remove.filter((digest) => !needed.has(`${one.repository} ${digest}`));
+      const remove = removable.slice(0, MAX_IMAGES_A_CLEAN_UP - images);
+      images += remove.length;
+      left += removable.length - remove.length;
+      // The images that stay are checked too. Beyond the limit only a guard against deleting them is left.
+      if (remove.length === 0 && checked + one.keep.length > MAX_CHECKED) continue;
+      checked += one.keep.length;
+      repositories.push({ ...one, remove });
+      for (const digests of slices(remove))
+        await tx
+          .updateTable('deployments')
+          .set((eb) => ({ image_removed_at: eb.fn.coalesce('image_removed_at', eb.val(now)), image_deleting: 1 }))
+          .where('image_digest', 'in', digests)
+          .where('project_id', 'in', found.projectsOf.get(one.repository) ?? [''])
+          .execute();
+    }
+    const payload: CleanPayload = { clean_up_id: input.id, repositories };
+    const { taskId, nodeId, queue_deadline_at, wall_deadline_at } = input;
+    const task = { id: taskId, kind: 'clean' as const, deployment_id: null, node_id: nodeId, queue_deadline_at, wall_deadline_at, payload };
+    await tx
+      .insertInto('tasks')
+      .values(newTaskColumns(task, null, now))
+      .execute();
+    await tx
+      .updateTable('clean_ups')
+      .set({
+        state: 'running',
+        holds_builds: 1,
+        waiting: null,
+        task_id: taskId,
+        node_id: nodeId,
+        images,
+        images_left: left,
+        started_at: now,
+      })
+      .where('id', '=', input.id)
+      .execute();
+  }
+}
+
+const LOST: Record<Overdue, { code: string; message: string }> = {
+  queue: { code: 'task_not_claimed', message: 'the agent of the registry’s machine did not take the clean-up in time' },
+  lease: { code: 'node_lost', message: 'the agent of the registry’s machine stopped reporting' },
+  wall: { code: 'task_timeout', message: 'the clean-up exceeded its time limit' },
+  attempts: { code: 'too_many_attempts', message: 'the clean-up was started too many times without finishing' },
+};
+
+/** Returns whether new builds wait for a clean-up, under its lock. Call it before a build task is created. */
+export async function areBuildsHeld(db: Database, tx: Tx): Promise<boolean> {
+  await db.capabilities.lockName(tx, WINDOW);
+  return holdsBuilds(tx);
+}
+
+/** Returns whether new builds wait for a clean-up. */
+export const holdsBuilds = async (tx: Tx): Promise<boolean> => {
+  const row = await openRow(tx);
+  return row !== undefined && row.holds_builds === 1;
+};
+
+/** Throws no_release if the image of the release was removed. A running release can still move to another node. */
+export async function refuseRemovedImage(db: Database, tx: Tx, releaseId: string): Promise<void> {
+  await db.capabilities.lockName(tx, WINDOW);
+  const row = await tx.selectFrom('deployments').select(['status', 'image_removed_at']).where('id', '=', releaseId).executeTakeFirst();
+  if (row !== undefined && row.status !== 'running' && row.image_removed_at !== null) throw new DomainError('no_release', IMAGE_REMOVED);
+}
+const IMAGE_REMOVED = 'its image was removed from the registry while this request ran';
+
+/** Keeps the digests of a project that is being removed, so that the next clean-up deletes its images. */
+export async function noteOrphans(tx: Tx, projectId: string, now: number): Promise<void> {
+  const rows = await tx
+    .selectFrom('deployments')
+    .select(['image_tag', 'image_digest'])
+    .where('project_id', '=', projectId)
+    .where('image_digest', 'is not', null)
+    .where((eb) => eb.or([eb('image_removed_at', 'is', null), eb('image_deleting', '=', 1)]))
+    .execute();
+  const images = new Map(
+    rows.flatMap(({ image_tag, image_digest }) =>
+      image_tag === null || image_digest === null
+        ? []
+        : [
+            [
+              `${repositoryPath(image_tag)} ${image_digest}`,
+              { repository: repositoryPath(image_tag), digest: image_digest, noted_at: now },
+            ],
+          ],
+    ),
+  );
+  for (const values of slices([...images.values()]))
+    await tx
+      .insertInto('orphan_images')
+      .values(values)
+      .onConflict((oc) => oc.columns(['repository', 'digest']).doNothing())
+      .execute();
+}
+
+const openRow = (tx: Database['kysely'] | Tx): Promise<Row<'clean_ups'> | undefined> =>
+  tx.selectFrom('clean_ups').selectAll().where('finished_at', 'is', null).orderBy('requested_at').limit(1).executeTakeFirst();
+
+function* slices<T>(all: readonly T[]): Generator<T[]> {
+  for (let at = 0; at < all.length; at += DIGESTS_A_STATEMENT) yield all.slice(at, at + DIGESTS_A_STATEMENT);
+}
+
+/** The place that adds these rows also removes the old ones, so their number is bounded. */
+async function trim(tx: Tx): Promise<void> {
+  const last = await tx
+    .selectFrom('clean_ups')
+    .select('requested_at')
+    .orderBy('requested_at', 'desc')
+    .offset(KEPT)
+    .limit(1)
+    .executeTakeFirst();
+  if (last !== undefined) await tx.deleteFrom('clean_ups').where('requested_at', '<=', last.requested_at).execute();
+  const task = await tx.selectFrom('tasks').select('seq').where(isClean).orderBy('seq', 'desc').offset(KEPT).limit(1).executeTakeFirst();
+  if (task !== undefined)
+    await tx.deleteFrom('tasks').where(isClean).where('seq', '<=', task.seq).where('finished_at', 'is not', null).execute();
+}
+
+type Found = { repositories: RepositoryImages[]; projectsOf: Map<string, string[]>; lastOrdinal: number };
+
+/** Reads project by project and yields between them, because this may be a hundred thousand deployments. */
+async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
+  const found: Found = { repositories: [], projectsOf: new Map(), lastOrdinal: await lastOrdinal(db.kysely) };
+  const byName = new Map<string, RepositoryImages>();
+  const projects = await db.kysely.selectFrom('projects').select('id').orderBy('id').execute();
+  for (const { id } of projects) {
+    const rows = await db.kysely
+      .selectFrom('deployments')
+      .select(['generation', 'status', 'image_tag', 'image_digest', 'image_removed_at', 'image_deleting'])
+      .where('project_id', '=', id)
+      .where('image_tag', 'is not', null)
+      .where((eb) => eb.or([eb('image_removed_at', 'is', null), eb('image_deleting', '=', 1), eb('status', 'in', [...LIVE_STATES])]))
+      .execute();
+    const uses = rows.map(({ image_deleting, ...row }): ImageUse => ({ ...row, image_deleting: image_deleting === 1 }));
+    for (const one of imagesOf(uses, keepReleases)) {
+      found.projectsOf.set(one.repository, [...(found.projectsOf.get(one.repository) ?? []), id]);
+      byName.set(one.repository, merged(byName.get(one.repository), one));
+    }
+    await nextTurn();
+  }
+  const orphans = await db.kysely
+    .selectFrom('orphan_images')
+    .select(['repository', 'digest'])
+    .orderBy('noted_at')
+    .limit(10 * MAX_IMAGES_A_CLEAN_UP)
+    .execute();
+  for (const [repository, rows] of Map.groupBy(orphans, (o) => o.repository))
+    byName.set(repository, merged(byName.get(repository), { repository, remove: rows.map((o) => o.digest), keep: [], keep_tags: [] }));
+  found.repositories = [...byName.values()];
+  return found;
+}
+
+/** Two projects may have had the same repository, one after the other. An image that one of them needs stays. */
+function merged(one: RepositoryImages | undefined, other: RepositoryImages): RepositoryImages {
+  if (one === undefined) return other;
+  const keep = [...new Set([...one.keep, ...other.keep])];
+  const remove = [...new Set([...one.remove, ...other.remove])].filter((digest) => !keep.includes(digest));
+  return { repository: one.repository, remove, keep, keep_tags: [...new Set([...one.keep_tags, ...other.keep_tags])] };
+}
+
+async function lastOrdinal(tx: Database['kysely']): Promise<number> {
+  const row = await tx
+    .selectFrom('deployments')
+    .select((eb) => eb.fn.max('ordinal').as('last'))
+    .executeTakeFirst();
+  return row?.last ?? 0;
+}
+
+/** Returns the images of deployments that have not ended, and of those that were requested since. */
+async function imagesNeededNow(tx: Tx, since: number): Promise<string[]> {
+  const rows = await tx
+    .selectFrom('deployments')
+    .select(['image_tag', 'image_digest'])
+    .where('image_digest', 'is not', null)
+    .where((eb) => eb.or([eb('status', 'in', [...LIVE_STATES]), eb('ordinal', '>', since)]))
+    .execute();
+  return rows.flatMap(({ image_tag, image_digest }) => (image_tag === null ? [] : [`${repositoryPath(image_tag)} ${image_digest}`]));
+}
+
+/** Writes what the report says about the images, and returns the end of the clean-up. */
+async function applied(
+  tx: Tx,
+  payload: CleanPayload,
+  report: TaskReport,
+  now: number,
+): Promise<Partial<Row<'clean_ups'>> & { state: 'done' | 'failed' }> {
+  const { result } = report;
+  if (report.status === 'completed' && isCleanResult(result)) {
+    for (const { repository, remove } of payload.repositories)
+      for (const digests of slices(remove)) {
+        await tx
+          .updateTable('deployments')
+          .set({ image_deleting: null })
+          .where('image_digest', 'in', digests)
+          .where('image_deleting', '=', 1)
+          .execute();
+        await tx.deleteFrom('orphan_images').where('repository', '=', repository).where('digest', 'in', digests).execute();
+      }
+    // The registry lost them, or the database is older than the registry: a rollback to them would fail.
+    for (const { repository, digest } of result.missing)
+      await tx
+        .updateTable('deployments')
+        .set({ image_removed_at: now })
+        .where('image_digest', '=', digest)
+        .where('image_tag', 'like', `%/${repository}:%`)
+        .where('image_removed_at', 'is', null)
+        .where('status', 'in', ['retired', 'failed', 'cancelled', 'superseded'])
+        .execute();
+    const { removed, missing, bytes_before, bytes_after } = result;
+    return { state: 'done', removed, missing: missing.length, bytes_before, bytes_after };
+  }
+  const error = errorIn(report);
+  // Nothing was deleted, so a rollback to these images is possible.
+  if (error.code === 'registry_delete_disabled')
+    for (const { remove } of payload.repositories)
+      for (const digests of slices(remove))
+        await tx
+          .updateTable('deployments')
+          .set({ image_removed_at: null, image_deleting: null })
+          .where('image_digest', 'in', digests)
+          .where('image_deleting', '=', 1)
+          .execute();
+  return { state: 'failed', error_code: error.code, error_message: error.message.slice(0, LONGEST_ERROR) };
+}
+
+function errorIn({ result }: TaskReport): { code: string; message: string } {
+  const error = typeof result === 'object' && result !== null ? (result as { error?: { code: string; message: string } }).error : undefined;
+  return error ?? { code: 'task_failed', message: 'the agent reported no result that Berth understands' };
+}
+
+/** Answers a report on a task that has ended or has another attempt. */
+function repeated(task: TaskRecord, token: string | null, report: TaskReport): TaskRecord['status'] {
+  if (task.lease_token === null || task.lease_token !== token || isOpenTask(task.status)) throw new DomainError('stale_lease');
+  if (task.report === null || !isDeepStrictEqual(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
+  return task.status;
+}

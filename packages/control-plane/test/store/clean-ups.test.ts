@@ -1,0 +1,131 @@
+/** Clean-ups of the registry in the database: the window without builds, the marks of images, and the end of the task. */
+import { expect, test } from 'vitest';
+import type { CleanPayload } from '@berth/wire/clean-up';
+import type { DeploymentRecord, ProjectRecord } from '../../src/domain/records.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, rowsOf, taskOf, tasksIn } from './fixtures.ts';
+
+const digest = (n: number): string => `sha256:${String(n).padStart(64, '0')}`;
+const image = (name: string, n: number): Partial<DeploymentRecord> => ({ image_tag: `r:5000/${name}:${n}`, image_digest: digest(n) });
+type Scene = { stores: Stores; path: string; project: ProjectRecord; node: string };
+
+/** Three releases that ran, the third one is running. */
+async function scene(): Promise<Scene> {
+  const path = freshPath();
+  const stores = await open(path);
+  const project = await projectIn(stores);
+  const { id: node } = await nodeIn(stores, 'b1', { agent_version: '1', capabilities: ['registry'] });
+  for (const n of [1, 2, 3]) await deploymentIn(stores, project, `d${n}`, { ...image('shop', n), status: n === 3 ? 'running' : 'retired' });
+  return { stores, path, project, node };
+}
+const start = async ({ stores, node }: Scene, keepReleases = 1, id = 'c'): Promise<string> => {
+  await stores.cleanUps.request({ id, by: null }, NOW);
+  const input = { id, taskId: `t-${id}`, nodeId: node, keepReleases, queue_deadline_at: NOW + 60_000, wall_deadline_at: NOW + 600_000 };
+  return stores.cleanUps.start(input, NOW);
+};
+const payload = async ({ stores }: Scene, id = 't-c'): Promise<CleanPayload> => (await stores.tasks.get(id)).payload as CleanPayload;
+const removedAt = async ({ stores }: Scene): Promise<(number | null | undefined)[]> =>
+  (await stores.deployments.getMany(['d1', 'd2', 'd3'])).sort((a, b) => a.generation - b.generation).map((d) => d.image_removed_at);
+const lease = { token: 'l', expires_at: NOW + 30_000 };
+const done = { status: 'completed' as const, result: { removed: 2, missing: [], blobs: 4, bytes_before: 100, bytes_after: 40 } };
+const failed = (code: string) => ({ status: 'failed' as const, result: { error: { code, message: 'why' } } });
+
+test('two requests are one clean-up, and it does not start while a build is open', async () => {
+  const s = await scene();
+  const { stores, project, node } = s;
+  await tasksIn(stores, project, taskOf(project, 'build', node));
+  expect(await start(s)).toBe('builds');
+  expect((await stores.cleanUps.request({ id: 'other', by: 'a@b' }, NOW)).id).toBe('c');
+  expect(await removedAt(s)).toEqual([null, null, null]);
+  expect(await stores.cleanUps.open()).toMatchObject({ state: 'waiting', holds_builds: false });
+});
+
+test('it marks what no release needs, and new builds wait until it ends', async () => {
+  const s = await scene();
+  const { stores, project, node } = s;
+  expect(await start(s)).toBe('started');
+  expect(await payload(s)).toEqual({
+    clean_up_id: 'c',
+    repositories: [{ repository: 'shop', remove: [digest(1), digest(2)], keep: [digest(3)], keep_tags: [] }],
+  });
+  expect(await removedAt(s)).toEqual([NOW, NOW, null]);
+  await expect(tasksIn(stores, project, taskOf(project, 'build', node))).rejects.toThrow('stale');
+  expect((await stores.tasks.openFor(node, NOW)).map((t) => t.kind)).toEqual(['clean']);
+  await stores.tasks.claim('t-c', lease, NOW, 5);
+  expect(await stores.cleanUps.endTask('t-c', 'l', done, NOW)).toEqual({ status: 'completed' });
+  expect(await stores.cleanUps.endTask('t-c', 'l', done, NOW)).toEqual({ status: 'completed' });
+  expect(await codeOf(stores.cleanUps.endTask('t-c', 'other', done, NOW))).toBe('stale_lease');
+  expect(await stores.cleanUps.list()).toMatchObject([{ state: 'done', removed: 2, bytes_before: 100, bytes_after: 40, images: 2 }]);
+  await tasksIn(stores, project, taskOf(project, 'build', node));
+  // Nothing is removed twice.
+  await commit(stores, project.id, { changeTasks: [{ id: 'build', attempt: 0, end: 'cancelled' }] });
+  expect(await start(s, 1, 'next')).toBe('started');
+  expect(await payload(s, 't-next')).toMatchObject({ repositories: [{ remove: [], keep: [digest(3)] }] });
+});
+
+test('a rollback to a marked image is refused, also if it was decided before', async () => {
+  const s = await scene();
+  await start(s);
+  const rollback = { rollback_of: 'd1', ...image('shop', 1) };
+  expect(await codeOf(deploymentIn(s.stores, s.project, 'back', rollback))).toBe('no_release');
+});
+
+test('an image that a rollback needs since the images were read stays', async () => {
+  const s = await scene();
+  await deploymentIn(s.stores, s.project, 'back', { rollback_of: 'd1', ...image('shop', 1), status: 'pending' });
+  await start(s);
+  expect(await payload(s)).toMatchObject({ repositories: [{ remove: [digest(2)] }] });
+});
+
+test('without deletions at the registry nothing is marked; after another failure the next clean-up tries again', async () => {
+  const s = await scene();
+  const { stores } = s;
+  await start(s);
+  await stores.tasks.claim('t-c', lease, NOW, 5);
+  await stores.cleanUps.endTask('t-c', 'l', failed('registry_delete_disabled'), NOW);
+  expect(await removedAt(s)).toEqual([null, null, null]);
+  expect(await stores.cleanUps.list()).toMatchObject([{ state: 'failed', error_code: 'registry_delete_disabled', error_message: 'why' }]);
+
+  await start(s, 1, 'second');
+  await stores.tasks.claim('t-second', lease, NOW, 5);
+  await stores.cleanUps.endTask('t-second', 'l', failed('registry_unreachable'), NOW);
+  expect(await removedAt(s)).toEqual([NOW, NOW, null]);
+  await start(s, 1, 'third');
+  expect(await payload(s, 't-third')).toMatchObject({ repositories: [{ remove: [digest(1), digest(2)] }] });
+});
+
+test('a lost lease offers the task again, and an agent that stays away ends the clean-up', async () => {
+  const s = await scene();
+  const { stores } = s;
+  await start(s);
+  await stores.tasks.claim('t-c', lease, NOW, 5);
+  expect(await stores.cleanUps.loseTask(await stores.tasks.get('t-c'), 'lease', NOW, NOW + 1)).toBe(true);
+  expect(await stores.tasks.get('t-c')).toMatchObject({ status: 'pending', queue_deadline_at: NOW + 1, finished_at: null });
+  expect(await stores.cleanUps.loseTask(await stores.tasks.get('t-c'), 'queue', NOW, 0)).toBe(true);
+  expect(await stores.cleanUps.list()).toMatchObject([{ state: 'failed', error_code: 'task_not_claimed' }]);
+  expect(await stores.cleanUps.open()).toBeNull();
+});
+
+test('images of a deleted project are removed, but not those that a new project of that name needs', async () => {
+  const s = await scene();
+  const { stores, project, path } = s;
+  await stores.projects.markDeleting(project.id, NOW);
+  expect(await stores.projects.removeIfGone(project.id)).toBe(true);
+  const again = await projectIn(stores);
+  await deploymentIn(stores, again, 'new', { ...image('shop', 2), status: 'running' });
+  await start(s);
+  expect(await payload(s)).toMatchObject({ repositories: [{ repository: 'shop', remove: [digest(1), digest(3)], keep: [digest(2)] }] });
+  await stores.tasks.claim('t-c', lease, NOW, 5);
+  await stores.cleanUps.endTask('t-c', 'l', done, NOW);
+  expect(await rowsOf(path, 'orphan_images')).toMatchObject([{ digest: digest(2) }]);
+});
+
+test('a kept image that the registry lost is no release any more', async () => {
+  const s = await scene();
+  await start(s, 3);
+  await s.stores.tasks.claim('t-c', lease, NOW, 5);
+  const missing = [2, 3].map((n) => ({ repository: 'shop', digest: digest(n) }));
+  await s.stores.cleanUps.endTask('t-c', 'l', { ...done, result: { ...done.result, missing } }, NOW + 5);
+  // What runs may still move to another node.
+  expect(await removedAt(s)).toEqual([null, NOW + 5, null]);
+});

@@ -1,0 +1,20 @@
+/** Runs `docker-registry serve CONFIG` as a service manager does: SIGHUP restarts it, SIGTERM ends both. Arguments: program, configuration. */
+import { type ChildProcess, spawn } from 'node:child_process';
+
+const [program = '', config = ''] = process.argv.slice(2);
+let ending = false;
+const start = (): ChildProcess => {
+  const child = spawn(program, ['serve', config], { stdio: 'inherit' });
+  child.once('exit', () => {
+    if (ending) process.exit(0);
+    // Also after a crash.
+    setTimeout(() => (registry = start()), 20);
+  });
+  return child;
+};
+let registry = start();
+process.on('SIGHUP', () => registry.kill('SIGTERM'));
+process.on('SIGTERM', () => {
+  ending = true;
+  registry.kill('SIGTERM');
+});
