@@ -1,4 +1,4 @@
-/** Runs `docker-registry serve CONFIG` as a service manager does: SIGHUP restarts it, SIGTERM ends both. Arguments: program, configuration. */
+/** Runs `PROGRAM serve CONFIG` (its two arguments) as a service manager does: SIGHUP restarts it, SIGTERM ends both. */
 import { type ChildProcess, spawn } from 'node:child_process';
 
 const [program = '', config = ''] = process.argv.slice(2);

@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { findProgram } from './config.ts';
 import { lockFolder } from './lock.ts';
 import { freePort, isFree } from './ports.ts';
@@ -97,9 +98,9 @@ async function serve(
   const configFile = join(dir, 'config.yml');
   await writeFile(configFile, JSON.stringify(config, null, 2));
 
-  const command =
+  const command: [string, ...string[]] =
     options.restarts === true
-      ? [process.execPath, join(import.meta.dirname, 'registry-supervisor.ts'), program, configFile]
+      ? [process.execPath, fileURLToPath(new URL('./registry-supervisor.ts', import.meta.url)), program, configFile]
       : [program, 'serve', configFile];
   const registry = await startProcess(command, {
     name: 'registry',

@@ -8,7 +8,7 @@ import type { RegistryConfigFile } from '../registry/config-file.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
 
-/** What cleans the registry; null on an agent without REGISTRY_CONFIG. */
+/** The parts that clean the registry; null on an agent without REGISTRY_CONFIG. */
 export type RegistryParts = { api: RegistryApi; collector: Collector; file: RegistryConfigFile };
 
 export function createCleanHandler({ registry, locks }: { registry: RegistryParts | null; locks: Locks }): Handler<'clean'> {

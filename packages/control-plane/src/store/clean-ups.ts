@@ -47,7 +47,7 @@ export function createCleanUpStore(db: Database): CleanUpStore {
     const message =
       set.state === 'done'
         ? `clean-up of the registry: ${set.removed ?? 0} images removed`
-        : `clean-up of the registry failed: ${set.error_message ?? ''}`;
+        : `clean-up of the registry failed: ${set.error_code ?? ''}`;
     await writeEvents(db, tx, [{ at: now, kind: `clean_up.${set.state}`, message }]);
   }
 
@@ -393,7 +393,7 @@ async function applied(
     return { state: 'done', removed, missing: missing.length, bytes_before, bytes_after };
   }
   const error = errorIn(report);
-  // Nothing was deleted, so a rollback to these images is possible.
+  // No image was deleted, so a rollback to these images is possible.
   if (error.code === 'registry_delete_disabled')
     for (const { remove } of payload.repositories)
       for (const digests of slices(remove))

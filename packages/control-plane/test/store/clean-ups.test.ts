@@ -1,6 +1,7 @@
 /** Clean-ups of the registry in the database: the window without builds, the marks of images, and the end of the task. */
 import { expect, test } from 'vitest';
-import type { CleanPayload } from '@berth/wire/clean-up';
+import type { CleanPayload, CleanResult } from '@berth/wire/clean-up';
+import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, rowsOf, taskOf, tasksIn } from './fixtures.ts';
@@ -27,7 +28,10 @@ const payload = async ({ stores }: Scene, id = 't-c'): Promise<CleanPayload> => 
 const removedAt = async ({ stores }: Scene): Promise<(number | null | undefined)[]> =>
   (await stores.deployments.getMany(['d1', 'd2', 'd3'])).sort((a, b) => a.generation - b.generation).map((d) => d.image_removed_at);
 const lease = { token: 'l', expires_at: NOW + 30_000 };
-const done = { status: 'completed' as const, result: { removed: 2, missing: [], blobs: 4, bytes_before: 100, bytes_after: 40 } };
+const done = (missing: CleanResult['missing'] = []): TaskReport => {
+  const result: CleanResult = { removed: 2, missing, blobs: 4, bytes_before: 100, bytes_after: 40 };
+  return { status: 'completed', result: result as Record<string, unknown> };
+};
 const failed = (code: string) => ({ status: 'failed' as const, result: { error: { code, message: 'why' } } });
 
 test('two requests are one clean-up, and it does not start while a build is open', async () => {
@@ -52,12 +56,12 @@ test('it marks what no release needs, and new builds wait until it ends', async 
   await expect(tasksIn(stores, project, taskOf(project, 'build', node))).rejects.toThrow('stale');
   expect((await stores.tasks.openFor(node, NOW)).map((t) => t.kind)).toEqual(['clean']);
   await stores.tasks.claim('t-c', lease, NOW, 5);
-  expect(await stores.cleanUps.endTask('t-c', 'l', done, NOW)).toEqual({ status: 'completed' });
-  expect(await stores.cleanUps.endTask('t-c', 'l', done, NOW)).toEqual({ status: 'completed' });
-  expect(await codeOf(stores.cleanUps.endTask('t-c', 'other', done, NOW))).toBe('stale_lease');
+  expect(await stores.cleanUps.endTask('t-c', 'l', done(), NOW)).toEqual({ status: 'completed' });
+  expect(await stores.cleanUps.endTask('t-c', 'l', done(), NOW)).toEqual({ status: 'completed' });
+  expect(await codeOf(stores.cleanUps.endTask('t-c', 'other', done(), NOW))).toBe('stale_lease');
   expect(await stores.cleanUps.list()).toMatchObject([{ state: 'done', removed: 2, bytes_before: 100, bytes_after: 40, images: 2 }]);
   await tasksIn(stores, project, taskOf(project, 'build', node));
-  // Nothing is removed twice.
+  // No image is removed twice.
   await commit(stores, project.id, { changeTasks: [{ id: 'build', attempt: 0, end: 'cancelled' }] });
   expect(await start(s, 1, 'next')).toBe('started');
   expect(await payload(s, 't-next')).toMatchObject({ repositories: [{ remove: [], keep: [digest(3)] }] });
@@ -116,7 +120,7 @@ test('images of a deleted project are removed, but not those that a new project 
   await start(s);
   expect(await payload(s)).toMatchObject({ repositories: [{ repository: 'shop', remove: [digest(1), digest(3)], keep: [digest(2)] }] });
   await stores.tasks.claim('t-c', lease, NOW, 5);
-  await stores.cleanUps.endTask('t-c', 'l', done, NOW);
+  await stores.cleanUps.endTask('t-c', 'l', done(), NOW);
   expect(await rowsOf(path, 'orphan_images')).toMatchObject([{ digest: digest(2) }]);
 });
 
@@ -125,7 +129,7 @@ test('a kept image that the registry lost is no release any more', async () => {
   await start(s, 3);
   await s.stores.tasks.claim('t-c', lease, NOW, 5);
   const missing = [2, 3].map((n) => ({ repository: 'shop', digest: digest(n) }));
-  await s.stores.cleanUps.endTask('t-c', 'l', { ...done, result: { ...done.result, missing } }, NOW + 5);
-  // What runs may still move to another node.
+  await s.stores.cleanUps.endTask('t-c', 'l', done(missing), NOW + 5);
+  // The running release may still move to another node.
   expect(await removedAt(s)).toEqual([null, NOW + 5, null]);
 });

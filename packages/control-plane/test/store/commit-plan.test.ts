@@ -216,6 +216,7 @@ test('facts of an empty project and of an unknown one', async () => {
     endedWork: [],
     secrets: [],
     lastBuilderId: null,
+    buildsHeld: false,
     gitCredentials: null,
   });
   expect(await codeOf(stores.flow.facts('nobody'))).toBe('not_found');

@@ -1,6 +1,8 @@
 /** Routes of the registry's clean-up: its state, and the request of one. */
 import { randomUUID } from 'node:crypto';
 import type { CleanUp, CleanUps } from '@berth/wire/clean-up';
+import { FAILURES, isFailureCode } from '@berth/wire/errors';
+import type { Role } from '@berth/wire/vocabulary';
 import { CLEANS_SINCE, cleansRegistry, type CleanUpRecord, nextCleanUpAt, NO_AGENT } from '../../domain/clean-up.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
@@ -12,7 +14,7 @@ export function cleanUpRoutes(route: Define, { stores, settings, now }: ApiDeps)
   const { keepReleases, intervalMs } = settings.clean;
   const canClean = async (): Promise<boolean> => (await stores.nodes.all()).some(cleansRegistry);
 
-  async function view(): Promise<CleanUps> {
+  async function view(role: Role): Promise<CleanUps> {
     const all = await stores.cleanUps.list();
     const since = Number((await stores.meta.get(CLEANS_SINCE)) ?? now());
     const isPossible = await canClean();
@@ -23,25 +25,26 @@ export function cleanUpRoutes(route: Define, { stores, settings, now }: ApiDeps)
       keep_releases: keepReleases,
       interval_seconds: intervalMs === null ? null : intervalMs / 1000,
       next_at: next === null || current !== undefined ? null : time(next),
-      current: current === undefined ? null : cleanUpView(current),
+      current: current === undefined ? null : cleanUpView(current, role),
       items: all
         .filter((one) => one.finished_at !== null)
         .slice(0, SHOWN)
-        .map(cleanUpView),
+        .map((one) => cleanUpView(one, role)),
     };
   }
 
-  route('cleanUps', () => view());
+  route('cleanUps', ({ user }) => view(user.role));
 
   route('startCleanUp', async ({ user }) => {
     if (await canClean()) await stores.cleanUps.request({ id: randomUUID(), by: user.email }, now());
-    return view();
+    return view(user.role);
   });
 }
 
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
 
-const cleanUpView = (one: CleanUpRecord): CleanUp => ({
+/** The message may have names of projects, so only admins get it. */
+const cleanUpView = (one: CleanUpRecord, role: Role): CleanUp => ({
   id: one.id,
   state: one.state,
   requested_by: one.requested_by,
@@ -55,5 +58,10 @@ const cleanUpView = (one: CleanUpRecord): CleanUp => ({
   missing: one.missing,
   bytes_before: one.bytes_before,
   bytes_after: one.bytes_after,
-  error: one.error_code === null ? null : { code: one.error_code, message: one.error_message ?? '' },
+  error:
+    one.error_code === null
+      ? null
+      : { code: one.error_code, message: role === 'admin' ? (one.error_message ?? '') : meaning(one.error_code) },
 });
+
+const meaning = (code: string): string => (isFailureCode(code) ? FAILURES[code] : code);
