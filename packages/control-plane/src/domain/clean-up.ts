@@ -3,7 +3,6 @@ import { type CleanUpState, REGISTRY_CAPABILITY, type RepositoryImages } from '@
 import type { TaskReport } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type TaskState } from '@berth/wire/vocabulary';
 import type { NodeRecord, TaskRecord } from './records.ts';
-import type { Overdue } from './stores.ts';
 
 export type CleanUpRecord = {
   id: string;
@@ -69,7 +68,7 @@ export type CleanUpStore = {
   /** Ends its task with a report. A repeated report gets the same answer. Throws not_found, stale_lease, task_over. */
   endTask(taskId: string, leaseToken: string | null, report: TaskReport, now: number): Promise<{ status: TaskState }>;
   /** After `lease` the task is offered again until `offerUntil` (uptime clock); otherwise it ends, and the clean-up fails. */
-  loseTask(task: TaskRecord, why: Overdue, now: number, offerUntil: number): Promise<boolean>;
+  loseTask(task: TaskRecord, why: 'queue' | 'lease' | 'wall' | 'attempts', now: number, offerUntil: number): Promise<boolean>;
 };
 
 /** The settings of clean-ups. `intervalMs` null: only on request. */

@@ -407,7 +407,7 @@ async function applied(
 }
 
 function errorIn({ result }: TaskReport): { code: string; message: string } {
-  const error = typeof result === 'object' && result !== null ? (result as { error?: { code: string; message: string } }).error : undefined;
+  const error = typeof result === 'object' && result !== null ? result.error : undefined;
   return error ?? { code: 'task_failed', message: 'the agent reported no result that Berth understands' };
 }
 
