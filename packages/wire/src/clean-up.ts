@@ -6,9 +6,6 @@ import { Id, ImageDigest, literals, orNull, Time } from './vocabulary.ts';
 /** Agents with this capability run on the registry’s machine and accept `clean` tasks. */
 export const REGISTRY_CAPABILITY = 'registry';
 
-/** Number of images of each project that stay, if the control plane does not say. */
-export const DEFAULT_KEEP_RELEASES = 10;
-
 /** Images that one clean-up removes at most; the next one follows soon. */
 export const MAX_IMAGES_A_CLEAN_UP = 1_000;
 export const MAX_MISSING = 200;
