@@ -27,6 +27,8 @@ export type WorldOptions = {
   proxy: ProxyKind;
   env?: Record<string, string>;
   agentEnv?: Record<string, string>;
+  /** Address on which the control plane listens. Default: 127.0.0.1. */
+  address?: (engine: Engine) => string;
   /** Default: one builder and one deploy node. */
   agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
   /** A separate registry, which a test may kill. The default registry keeps the images of earlier runs, so base layers are pushed once. */
@@ -75,6 +77,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       registry,
       proxy: options.proxy,
       relay: options.relay ?? false,
+      ...(options.address === undefined ? {} : { address: options.address(engine) }),
       ...(options.proxyPort === undefined ? {} : { proxyPort: options.proxyPort }),
       agents: agents.map((agent) => ({ ...agent, env: { ...(agent === cleaner ? cleaning : {}), ...options.agentEnv, ...agent.env } })),
       env: { PROBE_TIMEOUT: '20s', ...options.env },

@@ -97,7 +97,7 @@ export const AGENT_SETTINGS = {
     parse: networkPool,
   },
   PROXY_IPS: {
-    doc: 'IPv4 addresses or networks of the reverse proxy; only they can reach published ports (iptables; the agent must run as root)',
+    doc: 'IPv4 addresses or networks of the reverse proxy; only they can reach published ports, and containers cannot reach the control plane (iptables; the agent must run as root)',
     shown: 'none: every host that reaches the node reaches the ports',
     parse: ipv4List,
   },

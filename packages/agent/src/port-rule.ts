@@ -1,11 +1,11 @@
 /**
- * Firewall rules (iptables) that let only the reverse proxy reach the published ports of projects. Off unless PROXY_IPS is set. Two
- * paths lead to a published port:
+ * Firewall rules (iptables) that let only the reverse proxy reach the published ports of projects, and keep containers of projects
+ * away from the control plane. Off unless PROXY_IPS is set. Two paths lead to a published port:
  *
  *   from other machines   the engine rewrites the address, then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
  *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL, then the engine's docker-proxy
  *
- * The agent's own probe comes from the node itself, and neither chain stops it.
+ * The agent's own probe comes from the node itself, and neither chain stops it. BERTH-CONTROL is on both paths.
  */
 import { readFile } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
@@ -20,8 +20,12 @@ export type PortRule = {
 
 export type Ports = { first: number; last: number };
 
+/** `here`: the address belongs to this node. Then a container reaches the port at every address of the node, as its gateway too. */
+export type ControlPlaneAddress = { ip: string; port: number; here: boolean };
+
 const PUBLISHED = 'BERTH-PUBLISHED';
 const LOCAL = 'BERTH-LOCAL';
+const CONTROL = 'BERTH-CONTROL';
 const WAIT = ['-w', '5'];
 
 /** The range from which the engine chooses host ports: the kernel’s range for outgoing connections. */
@@ -42,10 +46,12 @@ export type PortRuleOptions = {
   proxies: readonly string[];
   /** The range that holds the published ports. */
   ports: Ports;
+  /** Containers of projects cannot open connections to these. */
+  controlPlane: readonly ControlPlaneAddress[];
   run: RunIptables;
 };
 
-export function createPortRule({ pool, proxies, ports, run }: PortRuleOptions): PortRule {
+export function createPortRule({ pool, proxies, ports, controlPlane, run }: PortRuleOptions): PortRule {
   // Packets of existing connections pass.
   const established = '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN';
   const allowed = proxies.map((proxy) => `-s ${proxy} -j RETURN`);
@@ -54,15 +60,24 @@ export function createPortRule({ pool, proxies, ports, run }: PortRuleOptions): 
     [PUBLISHED]: [established, `-s ${pool} -m conntrack ! --ctstate DNAT -j RETURN`, ...allowed, '-j DROP'],
     // The engine names its bridges docker0 and br-{id}.
     [LOCAL]: [established, ...allowed, '-i docker0 -j DROP', '-i br-+ -j DROP'],
+    // The engine may have rewritten the address, so the rule compares the one that the container called.
+    [CONTROL]: controlPlane.flatMap(({ ip, port, here }) => [
+      `-p tcp -m conntrack --ctorigdst ${ip} --ctorigdstport ${port} -j DROP`,
+      ...(here ? [`-p tcp -m tcp --dport ${port} -m addrtype --dst-type LOCAL -j DROP`] : []),
+    ]),
   };
   const jumps = [
     ['DOCKER-USER', '-d', pool, '-j', PUBLISHED],
     ['INPUT', '-p', 'tcp', '--dport', `${ports.first}:${ports.last}`, '-j', LOCAL],
+    ['DOCKER-USER', '-s', pool, '-j', CONTROL],
+    ['INPUT', '-s', pool, '-j', CONTROL],
   ];
   /** The rules as iptables prints them, which differs from the input. */
   let shown: string | null = null;
   const show = async (): Promise<string> =>
-    (await Promise.all([PUBLISHED, LOCAL].map((chain) => run(['iptables', ...WAIT, '-S', chain])))).map(({ stdout }) => stdout).join('');
+    (await Promise.all([PUBLISHED, LOCAL, CONTROL].map((chain) => run(['iptables', ...WAIT, '-S', chain]))))
+      .map(({ stdout }) => stdout)
+      .join('');
   const isThere = async (jump: readonly string[]): Promise<boolean> => (await run(['iptables', ...WAIT, '-C', ...jump])).code === 0;
 
   async function apply(): Promise<string | null> {

@@ -97,7 +97,13 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
 
     // The proxy is another machine; this machine is a foreign host outside the engine's network namespace.
     expect(
-      await createPortRule({ pool: POOL, proxies: ['10.200.0.1'], ports: { first: 32_768, last: 60_999 }, run: filter }).ensure(),
+      await createPortRule({
+        pool: POOL,
+        proxies: ['10.200.0.1'],
+        ports: { first: 32_768, last: 60_999 },
+        controlPlane: [],
+        run: filter,
+      }).ensure(),
     ).toBeNull();
     expect(await outside()).toBe(false);
     expect(await reaches(a.name, published)).toBe(false);
@@ -111,6 +117,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
       pool: POOL,
       proxies: ['10.200.0.1', parts.engine.gatewayIp],
       ports: { first: 32_768, last: 60_999 },
+      controlPlane: [],
       run: filter,
     });
     expect(await rule.ensure()).toBeNull();
@@ -137,6 +144,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
       pool: POOL,
       proxies: [],
       ports: { first: 32_768, last: 60_999 },
+      controlPlane: [],
       run: async (argv) => ({
         code: argv.includes('DOCKER-USER') ? 1 : 0,
         stdout: '',

@@ -4,6 +4,8 @@ import { expect, it } from 'vitest';
 import { readConfig } from '../src/config.ts';
 import { createLocks } from '../src/locks.ts';
 import { createNetworks, freeSubnet, rangeOf } from '../src/networks.ts';
+import { controlPlaneAddresses } from '../src/port-guard.ts';
+import { type ControlPlaneAddress, createPortRule } from '../src/port-rule.ts';
 import type { DockerNetworks, Network } from '../src/tools/docker-networks.ts';
 
 const never = new AbortController().signal;
@@ -123,4 +125,33 @@ it('settings: validates the pool, the proxy addresses and the default memory', (
     { DEFAULT_MEMORY: 'much' },
   ])
     expect(() => readConfig({ ...good, ...wrong }), JSON.stringify(wrong)).toThrow(Object.keys(wrong)[0]);
+});
+
+it('the control plane is closed at its address, at every address of this node if it runs here, and never at a port of the proxy', async () => {
+  expect(await controlPlaneAddresses('http://10.255.0.9:8080')).toEqual([{ ip: '10.255.0.9', port: 8080, here: false }]);
+  expect(await controlPlaneAddresses('http://127.0.0.1:8080/')).toEqual([{ ip: '127.0.0.1', port: 8080, here: true }]);
+  for (const shared of ['https://berth.example.com', 'http://10.0.0.1', 'http://10.0.0.1:443', 'http://[fd00::1]:8080'])
+    expect(await controlPlaneAddresses(shared)).toEqual([]);
+  await expect(controlPlaneAddresses('http://nowhere.invalid:8080')).rejects.toThrow('nowhere.invalid');
+
+  const rulesFor = async (controlPlane: ControlPlaneAddress[]): Promise<string[]> => {
+    let given = '';
+    const run = async (argv: readonly string[], stdin = '') => {
+      given += stdin;
+      return { code: argv.includes('-C') ? 1 : 0, stdout: '', stderr: '' };
+    };
+    await createPortRule({ pool: '10.217.0.0/16', proxies: [], ports: { first: 1, last: 2 }, controlPlane, run }).ensure();
+    return given.split('\n').filter((line) => line.startsWith('-A BERTH-CONTROL'));
+  };
+  expect(await rulesFor([])).toEqual([]);
+  expect(
+    await rulesFor([
+      { ip: '10.0.0.1', port: 8080, here: true },
+      { ip: '10.0.0.2', port: 9, here: false },
+    ]),
+  ).toEqual([
+    '-A BERTH-CONTROL -p tcp -m conntrack --ctorigdst 10.0.0.1 --ctorigdstport 8080 -j DROP',
+    '-A BERTH-CONTROL -p tcp -m tcp --dport 8080 -m addrtype --dst-type LOCAL -j DROP',
+    '-A BERTH-CONTROL -p tcp -m conntrack --ctorigdst 10.0.0.2 --ctorigdstport 9 -j DROP',
+  ]);
 });

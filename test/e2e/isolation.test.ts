@@ -1,0 +1,110 @@
+/**
+ * A container tries to reach another project and the control plane, past the proxy, on a node with PROXY_IPS. The agent runs in the
+ * network of its machine, as on a real node. The same containers show that metrics come from the node to the API.
+ */
+import type { Deployment } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
+import { waitFor } from '@berth/testbed/wait';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { pageApp, startWorld, whyNot, type World } from './world.ts';
+
+const reason = await whyNot();
+
+describe.skipIf(reason !== undefined)('a container that attacks its neighbours', () => {
+  let world: World;
+  let victim: { project: Project; deployment: Deployment };
+  let attacker: { project: Project; deployment: Deployment };
+
+  async function deploy(name: string): Promise<typeof victim> {
+    const { url } = await world.git.createRepo(name, pageApp(7));
+    const project = await world.berth.createProject({ name, git_url: url, domain_prefix: name });
+    const deployment = await world.berth.settled(await world.berth.deploy(project));
+    expect(deployment.status, JSON.stringify(deployment.error)).toBe('running');
+    return { project, deployment };
+  }
+  beforeAll(async () => {
+    world = await startWorld({
+      proxy: 'built-in',
+      address: ({ gatewayIp }) => gatewayIp,
+      agents: (engine) => [
+        { name: 'builder-1', role: 'builder' as const, engine },
+        {
+          name: 'node-1',
+          role: 'deploy' as const,
+          engine,
+          ...(engine.faults === undefined ? {} : { enter: engine.faults.nsenterArgv() }),
+          env: { PROXY_IPS: engine.gatewayIp, PROJECT_NETWORK_POOL: '10.97.0.0/24' },
+        },
+      ],
+    });
+    victim = await deploy('victim');
+    attacker = await deploy('attacker');
+  }, 180_000);
+  afterAll(() => world?.stop(), 60_000);
+
+  const container = (of: typeof victim): Promise<string> =>
+    waitFor('the container has its final name', async () => {
+      const name = `svc-${of.project.domain_prefix}`;
+      const { stdout } = await world.engine.docker(['ps', '--quiet', '--filter', `name=^${name}$`]);
+      return stdout.trim() !== '' && name;
+    });
+  const addressOf = async (name: string, field: 'IPAddress' | 'Gateway'): Promise<string> => {
+    const { stdout } = await world.engine.docker(['inspect', '--format', `{{range .NetworkSettings.Networks}}{{.${field}}}{{end}}`, name]);
+    return stdout.trim();
+  };
+  /** Returns what a program in the container gets from the address within 3 s. */
+  async function tries(from: string, at: string, argv = ['wget', '-q', '-O', '-']): Promise<string> {
+    const { stdout } = await world.engine.docker(['exec', from, 'timeout', '3', ...argv, at], { mayFail: true });
+    return stdout.trim();
+  }
+
+  it('reaches itself, and neither another project nor the control plane by any address', { timeout: 90_000 }, async () => {
+    const [name] = [await container(victim), await container(attacker)];
+    // Visitors and the control plane still reach both.
+    expect((await world.berth.get('victim')).body).toContain('version 7');
+    expect(await tries('svc-attacker', 'http://127.0.0.1:8080/')).toBe('version 7');
+    const { host_port } = victim.deployment;
+    const [ip, gateway] = [await addressOf(name, 'IPAddress'), await addressOf('svc-attacker', 'Gateway')];
+    const forbidden = {
+      'the container of the victim': `http://${ip}:8080/`,
+      'its published port': `http://${world.engine.hostIp}:${host_port}/`,
+      'its published port at the gateway of the attacker’s own network': `http://${gateway}:${host_port}/`,
+      'the control plane': `${world.berth.url}/healthz`,
+      'the routes of all projects': `${world.berth.url}/api/traefik/config`,
+    };
+    const reachedFrom = async (from: string): Promise<string[]> => {
+      const answers = await Promise.all(
+        Object.entries(forbidden).map(async ([what, at]) => ((await tries(from, at)) === '' ? [] : [what])),
+      );
+      return answers.flat();
+    };
+    expect(await reachedFrom('svc-attacker')).toEqual([]);
+    // All of them answer: the node itself reaches them.
+    await world.engine.docker(['run', '--detach', '--name', 'on-the-node', '--network', 'host', 'busybox:stable', 'sleep', '600']);
+    expect(await reachedFrom('on-the-node')).toEqual(Object.keys(forbidden));
+    await world.engine.docker(['rm', '--force', 'on-the-node']);
+    expect(await tries('svc-attacker', '127.0.0.1', ['ping', '-c', '1', '-W', '1'])).not.toContain('1 packets received');
+  });
+
+  it('has metrics, also right after a restart of the agent', { timeout: 90_000 }, async () => {
+    const { berth } = world;
+    const agent = berth.agents['node-1'];
+    await agent?.crash();
+    await agent?.start();
+    const page = await waitFor(
+      'the API has a point',
+      async () => {
+        const metrics = await berth.api.call('projectMetrics', { params: { id: 'attacker' } });
+        return metrics.points.length > 0 && metrics;
+      },
+      { deadlineMs: 60_000 },
+    );
+    expect(page.unavailable).toBeUndefined();
+    const point = page.points.at(-1);
+    expect(point).toMatchObject({ deployment_id: attacker.deployment.id, restarts: 0, oom_kills: 0, memory_limit: null });
+    expect(point?.memory_bytes).toBeGreaterThan(10_000);
+    expect(point?.cpu_seconds).toBeGreaterThan(0);
+    // Its requests were answered by nobody, but they were sent.
+    expect(point?.net_tx).toBeGreaterThan(0);
+  });
+});
