@@ -9,15 +9,16 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pageApp, startWorld, whyNot, type World } from './world.ts';
 
 const reason = await whyNot();
+const LIMIT = 32 * 1_048_576;
 
 describe.skipIf(reason !== undefined)('a container that attacks its neighbours', () => {
   let world: World;
   let victim: { project: Project; deployment: Deployment };
   let attacker: { project: Project; deployment: Deployment };
 
-  async function deploy(name: string): Promise<typeof victim> {
+  async function deploy(name: string, settings: { memory_bytes?: number } = {}): Promise<typeof victim> {
     const { url } = await world.git.createRepo(name, pageApp(7));
-    const project = await world.berth.createProject({ name, git_url: url, domain_prefix: name });
+    const project = await world.berth.createProject({ name, git_url: url, domain_prefix: name, ...settings });
     const deployment = await world.berth.settled(await world.berth.deploy(project));
     expect(deployment.status, JSON.stringify(deployment.error)).toBe('running');
     return { project, deployment };
@@ -38,7 +39,7 @@ describe.skipIf(reason !== undefined)('a container that attacks its neighbours',
       ],
     });
     victim = await deploy('victim');
-    attacker = await deploy('attacker');
+    attacker = await deploy('attacker', { memory_bytes: LIMIT });
   }, 180_000);
   afterAll(() => world?.stop(), 60_000);
 
@@ -86,9 +87,19 @@ describe.skipIf(reason !== undefined)('a container that attacks its neighbours',
     expect(await tries('svc-attacker', '127.0.0.1', ['ping', '-c', '1', '-W', '1'])).not.toContain('1 packets received');
   });
 
-  it('has metrics, also right after a restart of the agent', { timeout: 90_000 }, async () => {
-    const { berth } = world;
+  it('has metrics and out-of-memory kills, also right after a restart of the agent', { timeout: 90_000 }, async () => {
+    const { berth, engine } = world;
     const agent = berth.agents['node-1'];
+    // tail keeps the last line in memory, and this one never ends.
+    await engine.docker(['exec', 'svc-attacker', 'tail', '/dev/zero'], { mayFail: true });
+    const isShort = async (): Promise<boolean> => {
+      const { health } = await berth.api.call('getDeployment', { params: { id: attacker.deployment.id } });
+      return (
+        health?.status === 'healthy' &&
+        health.detail?.includes(`killed a process of its container, which reached its memory limit of ${LIMIT} bytes`) === true
+      );
+    };
+    await waitFor('the health says that memory ran out', isShort, { deadlineMs: 60_000 });
     await agent?.crash();
     await agent?.start();
     const page = await waitFor(
@@ -101,9 +112,10 @@ describe.skipIf(reason !== undefined)('a container that attacks its neighbours',
     );
     expect(page.unavailable).toBeUndefined();
     const point = page.points.at(-1);
-    expect(point).toMatchObject({ deployment_id: attacker.deployment.id, restarts: 0, oom_kills: 0, memory_limit: null });
+    expect(point).toMatchObject({ deployment_id: attacker.deployment.id, restarts: 0, oom_kills: 1, memory_limit: LIMIT });
     expect(point?.memory_bytes).toBeGreaterThan(10_000);
     expect(point?.cpu_seconds).toBeGreaterThan(0);
+    expect(await isShort()).toBe(true);
     // Its requests were answered by nobody, but they were sent.
     expect(point?.net_tx).toBeGreaterThan(0);
   });
