@@ -10,6 +10,7 @@ import type { Loop } from '@berth/kit/loop';
 import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
+import { CAN_VOLUMES } from '@berth/wire/volume';
 import type { Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
@@ -230,6 +231,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : []),
+      ...(parts.volumes === null ? [] : [CAN_VOLUMES]),
     ],
     storage: parts.storage.read,
     engine: createEngineStatus(parts.docker),

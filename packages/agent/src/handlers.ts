@@ -39,7 +39,7 @@ export function createRegistryParts(
 
 type HandlerParts = { registry: RegistrySettings; cleaning: RegistryParts | null; state: StateFolder };
 export function createHandlers(config: AgentOptions, parts: AgentParts, { registry, cleaning, state }: HandlerParts): Handlers {
-  const { cli, docker, listContainers, images, locks, networks, secretFiles, data } = parts;
+  const { cli, docker, listContainers, images, locks, networks, secretFiles, data, volumes } = parts;
   const git = createGit({
     homeDir: gitHome(state),
     inherit: config.inherit,
@@ -61,6 +61,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
     deploy: createDeployHandler({
       ...containerParts,
       prepare: data?.prepare ?? null,
+      volumes,
       hostIp: parts.hostIp,
       publishIp: parts.publishIp,
       pullTimeoutMs: config.PULL_TIMEOUT,

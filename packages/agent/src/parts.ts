@@ -6,6 +6,7 @@ import type { AgentOptions } from './config.ts';
 import { type Credentials, readCredentials } from './credentials.ts';
 import { readAgentId } from './data/agent-id.ts';
 import { createDatasetParts, type DatasetParts, type DatasetPartsOptions } from './data/dataset-parts.ts';
+import { createVolumes, type Volumes } from './data/volumes.ts';
 import { createDiskUse, type DiskUse } from './disk-use.ts';
 import { createHostIp } from './host-ip.ts';
 import { createImages, type Images } from './images.ts';
@@ -47,6 +48,8 @@ export type AgentParts = {
   data: DatasetParts | null;
   /** Why a deploy node takes no datasets. */
   dataProblem: string | null;
+  /** Null on a builder, and if SVC_ROOT is not usable. */
+  volumes: Volumes | null;
   diskUse: DiskUse;
   /** Null on a builder. */
   usage: Meter | null;
@@ -111,6 +114,7 @@ export async function createParts(
     config.NODE_ROLE === 'deploy'
       ? await openData(dataOptions(config, { client, storage, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }))
       : { data: null, problem: null };
+  const volumes = data === null ? null : await createVolumes(config.SVC_ROOT);
   const diskUse = createDiskUse({
     folders: [config.SVC_ROOT, state.root],
     datasets: () => (data === null ? 0 : storage.used()),
@@ -146,6 +150,7 @@ export async function createParts(
     storage,
     data,
     dataProblem,
+    volumes,
     diskUse,
     usage,
     secretFiles,

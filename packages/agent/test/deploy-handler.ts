@@ -27,6 +27,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
       stop: async () => undefined,
     },
     prepare,
+    volumes: null,
     hostIp: async () => '127.0.0.1',
     publishIp: undefined,
     pullTimeoutMs: 1_000,

@@ -108,6 +108,10 @@ export const FAILURES = {
   no_share: 'DATASET_NFS_BASE_PATH is not set on the node',
   still_writing: 'Another version of the project may still be writing to its datasets',
   no_room: 'The node has too little storage for the datasets, even after every allowed eviction',
+  // volumes
+  volume_missing: 'A volume of the project is not on its node',
+  volume_unreachable: 'The node with the volumes of the project is not available',
+  volume_failed: 'A volume could not be prepared',
   // container
   network_pool_exhausted: 'The node has no free network for the project',
   container_start_failed: 'The container could not be started',

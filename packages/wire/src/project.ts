@@ -50,6 +50,14 @@ export const DatasetUse = Type.Object(
   { additionalProperties: false },
 );
 
+/** A folder on the disk of the project's node that outlives deployments. `name` is the folder's name. */
+export const VolumeUse = Type.Object(
+  { name: DnsLabel, mount_path: Type.String({ pattern: '^/', maxLength: 500 }) },
+  { additionalProperties: false },
+);
+export type VolumeUse = Static<typeof VolumeUse>;
+export const MAX_VOLUMES = 20;
+
 /**
  * Reaction of a running deployment to a new version of its datasets.
  * `tell` adds an event to the deployment; `redeploy` also deploys the same release again.
@@ -88,6 +96,7 @@ const settable = {
   auth_required: Type.Boolean(),
   env: Env,
   datasets: Type.Array(DatasetUse, { maxItems: 50 }),
+  volumes: Type.Array(VolumeUse, { maxItems: MAX_VOLUMES }),
   health_path: orNull(HealthPath),
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
@@ -110,6 +119,7 @@ export const PROJECT_DEFAULTS = {
   auth_required: false,
   env: {},
   datasets: [],
+  volumes: [],
   health_path: null,
   memory_bytes: null,
   cpus: null,

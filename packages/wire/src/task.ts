@@ -8,6 +8,7 @@ import { CleanPayload } from './clean-up.ts';
 import { LookPayload } from './look.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { SECRET_DELIVERIES } from './secret.ts';
+import { VolumeMounts } from './volume.ts';
 import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
 
 /** Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as `image_repository:{commit}`. */
@@ -59,6 +60,7 @@ export const DeployPayload = Type.Object({
     }),
   ),
   datasets: Type.Array(DatasetMount),
+  volumes: Type.Optional(VolumeMounts),
   health_path: orNull(Type.String()),
   probe_seconds: Type.Integer({ description: 'time limit in seconds for the first answer of the new container' }),
   memory_bytes: orNull(Type.Integer()),

@@ -13,6 +13,8 @@
  * dataset     a folder of the shared storage
  * version     a numbered state of a dataset
  * manifest    the files of a dataset version: path -> (size, checksum)
+ * volume      a folder on the disk of a deploy node that outlives the deployments of its project
+ * copy        of volumes: the folders of one project on one node; a move makes a new copy, and only one copy is current
  * staging     the folder in which an agent collects a copy before the copy is complete and checked
  * batch       several small pieces of work of one kind that are sent, stored or run together: log lines, rows, registrations
  * presence    whether a person used the API in the last 2 seconds; background work slows down meanwhile
@@ -96,6 +98,8 @@ export const LABELS = {
   default_memory: 'berth.default_memory',
   /** `secrets_digest` of the claim: a container with other secrets is not adopted. */
   secrets: 'berth.secrets',
+  /** The copy of the volumes that the container mounts. */
+  volumes: 'berth.volumes',
   /** Set on networks: the agent that created the network. */
   network: 'berth.network',
 } as const;

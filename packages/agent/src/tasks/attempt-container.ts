@@ -42,6 +42,8 @@ export function createAttemptContainer(
   }
   /** A container with earlier values of its secrets is started again. */
   const hasSecrets = (c: Container): boolean => (c.labels[LABELS.secrets] ?? null) === secretsDigest;
+  /** Its folders may have been replaced since by another copy. */
+  const hasVolumes = (c: Container): boolean => c.labels[LABELS.volumes] === payload.volumes?.copy;
   async function tryAdopt(container: Container): Promise<boolean> {
     const name = nameOf(attempt);
     // The container is gone: its earlier attempt removed it a moment ago.
@@ -58,7 +60,13 @@ export function createAttemptContainer(
       for (const container of await docker.list(ofDeployment, signal)) {
         // A later attempt is running: this one has lost the task and will hear of it soon.
         if (holderOf(container) > attempt) continue;
-        if (adopted === null && container.state === 'running' && container.image === payload.image && hasSecrets(container)) {
+        if (
+          adopted === null &&
+          container.state === 'running' &&
+          container.image === payload.image &&
+          hasSecrets(container) &&
+          hasVolumes(container)
+        ) {
           if (await tryAdopt(container)) adopted = container;
           continue;
         }

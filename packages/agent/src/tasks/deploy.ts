@@ -14,6 +14,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { TaskOf } from '@berth/wire/task';
 import type { Prepare, Prepared } from '../data/prepare.ts';
+import type { Volumes } from '../data/volumes.ts';
 import { exitFailure, probeFailure } from '../diagnosis.ts';
 import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
@@ -37,6 +38,8 @@ export type DeployDeps = {
   secretFiles: SecretFiles;
   /** Null on a node that takes no datasets. */
   prepare: Prepare | null;
+  /** Null on a node that takes no volumes. */
+  volumes: Volumes | null;
   /** The address at which published ports of this node answer. */
   hostIp: () => Promise<string>;
   publishIp: string | undefined;
@@ -218,18 +221,20 @@ async function start(
     [LABELS.attempt]: String(context.attempt),
     [LABELS.node]: task.node_id,
   };
+  const userOf = (): Promise<number> => deps.docker.userOf(payload.image, labels, signal);
+  const volumeMounts = await mountVolumes(deps, payload, userOf);
   const files = context.secrets.filter((s) => s.as === 'file');
-  const secretMounts =
-    files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await deps.docker.userOf(payload.image, labels, signal))];
+  const secretMounts = files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await userOf())];
   const spec: RunSpec = {
     name: payload.container_name,
     image: payload.image,
     containerPort: payload.container_port,
-    mounts: [...mounts, ...secretMounts],
+    mounts: [...mounts, ...volumeMounts, ...secretMounts],
     publishIp: deps.publishIp,
     labels: {
       ...labels,
       ...NO_ROUTERS,
+      ...(payload.volumes === undefined ? {} : { [LABELS.volumes]: payload.volumes.copy }),
       ...(context.secretsDigest === null ? {} : { [LABELS.secrets]: context.secretsDigest }),
       // The label tells the default limit of this node from a limit that somebody changed by hand.
       ...(payload.memory_bytes === null && memoryBytes !== null ? { [LABELS.default_memory]: String(memoryBytes) } : {}),
@@ -271,6 +276,16 @@ async function start(
     logStep('deploy', `the name ${spec.name} belongs to a container that Berth did not start; using ${name}`);
     return startInNetwork({ ...spec, name });
   }
+}
+
+async function mountVolumes(
+  { volumes }: DeployDeps,
+  { project_id, volumes: wanted }: DeployTask['payload'],
+  userOf: () => Promise<number>,
+): Promise<Mount[]> {
+  if (wanted === undefined) return [];
+  if (volumes === null) throw new TaskFailure('agent_cannot', 'this agent cannot write to SVC_ROOT, so it mounts no volumes');
+  return volumes.mounts(project_id, wanted, userOf);
 }
 
 const memoryOf = (deps: DeployDeps, payload: DeployTask['payload']): number | null => payload.memory_bytes ?? deps.defaultMemory ?? null;

@@ -41,6 +41,11 @@ const DATASET: Option = {
   doc: `mount a dataset: NAME, NAME:MODE or NAME:MODE:/PATH, MODE is ${MOUNT_MODES.join(' or ')}; may be repeated; “none” removes all`,
   repeats: true,
 };
+const VOLUME: Option = {
+  flags: '--volume <name:path>',
+  doc: 'keep a folder of the container across deployments: NAME:/PATH; may be repeated; “none” removes all mounts and keeps the data',
+  repeats: true,
+};
 export const YES: Option = { flags: '-y, --yes', doc: 'do not ask' };
 export const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
 const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
@@ -68,7 +73,12 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project create',
     summary: 'Create a project; in a folder with a git remote, its values are the defaults',
     args: [{ name: 'name', doc: 'name of the project; default: the name of the repository' }],
-    options: [...createFlags.options.map((option) => ({ ...option })), DATASET, { flags: '--no-link', doc: 'do not write .berth.json' }],
+    options: [
+      ...createFlags.options.map((option) => ({ ...option })),
+      DATASET,
+      VOLUME,
+      { flags: '--no-link', doc: 'do not write .berth.json' },
+    ],
     routes: ['createProject', 'listDatasets'],
     async run(cli, [named], options) {
       const given = createFlags.read(options);
@@ -82,6 +92,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
         ...(branch === undefined ? {} : { branch }),
         ...given,
         ...(await datasetsOf(cli, options)),
+        ...volumesOf(options),
         name,
         git_url,
         domain_prefix: (given['domain_prefix'] as string | undefined) ?? name,
@@ -107,11 +118,11 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project edit',
     summary: 'Change settings of a project; most take effect with the next deployment',
     args: [PROJECT_ARGUMENT],
-    options: [...patchFlags.options, DATASET],
+    options: [...patchFlags.options, DATASET, VOLUME],
     aboutProject: true,
     routes: ['patchProject', 'listDatasets'],
     async run(cli, [named], options) {
-      const body = { ...patchFlags.read(options), ...(await datasetsOf(cli, options)) };
+      const body = { ...patchFlags.read(options), ...(await datasetsOf(cli, options)), ...volumesOf(options) };
       if (Object.keys(body).length === 0) throw usage('nothing was given to change', 'berth project edit --help');
       const { id } = await cli.project(named);
       const project = await cli.client().call('patchProject', { params: { id }, body });
@@ -123,12 +134,14 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project delete',
     summary: 'Delete a project, its containers and its address',
     args: [{ ...PROJECT_ARGUMENT, doc: 'name or id', required: true }],
-    options: [YES],
+    options: [YES, { flags: '--volumes', doc: 'delete its volumes too; without it they stay on their node' }],
     routes: ['deleteProject', 'getProject'],
-    async run(cli, args, { yes }) {
+    async run(cli, args, { yes, volumes }) {
       const project = await cli.project(argument(args, 0));
-      await confirmed(cli.io, yes === true, `Delete ${project.name} and stop serving ${project.url}?`);
-      const deleted = await cli.client().call('deleteProject', { params: { id: project.id } });
+      const data = volumes === true ? `, delete the data of its volumes (${project.volumes.map((v) => v.name).join(', ') || 'none'})` : '';
+      await confirmed(cli.io, yes === true, `Delete ${project.name}${data} and stop serving ${project.url}?`);
+      const query = volumes === true ? { volumes: true } : {};
+      const deleted = await cli.client().call('deleteProject', { params: { id: project.id }, query });
       cli.print(deleted, () => `${project.name} is being deleted; it is gone when its containers are removed`);
     },
   },
@@ -191,6 +204,20 @@ export const PROJECT_COMMANDS: readonly Command[] = [
 function sayEnv(cli: Cli, project: { name: string; env_names: string[]; running_deployment_id: string | null }, text: string): void {
   cli.print({ project: project.name, env_names: project.env_names }, () => text);
   if (project.running_deployment_id !== null) cli.say(`next: berth deploy ${project.name}, to use it`);
+}
+
+/** Returns the volumes of `--volume`; nothing if the option is not given. */
+function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path: string }[] } {
+  const given = volume as string[] | undefined;
+  if (given === undefined) return {};
+  if (given.includes('none')) return { volumes: [] };
+  return {
+    volumes: given.map((text) => {
+      const at = text.indexOf(':');
+      if (at < 1) throw usage(`--volume ${text}: write NAME:/PATH`);
+      return { name: text.slice(0, at), mount_path: text.slice(at + 1) };
+    }),
+  };
 }
 
 /** Returns the mounts of `--dataset`; nothing if the option is not given. Names become ids. */

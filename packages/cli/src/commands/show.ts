@@ -51,6 +51,7 @@ export const printProject = (project: Project): string =>
     ['cpus', project.cpus === null ? null : String(project.cpus)],
     ['replace', `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`],
     ['env', project.env_names.length === 0 ? null : project.env_names.join(', ')],
+    ['volumes', project.volumes.length === 0 ? null : project.volumes.map((v) => `${v.name} at ${v.mount_path}`).join(', ')],
     [
       'datasets',
       project.datasets.length === 0

@@ -3,6 +3,7 @@ import type { CacheIndex } from './cache-index.ts';
 import type { GitCredentials } from './build-needs.ts';
 import type { SecretRecord } from './secrets.ts';
 import type { Uptime } from './uptime.ts';
+import type { VolumeCopy } from './volumes.ts';
 import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type Limits = {
@@ -100,6 +101,8 @@ export type Facts = {
   };
   /** Index of the datasets that nodes have cached, for placement. */
   cacheIndex: CacheIndex;
+  /** Copies of its volumes. Only read if the project or a live deployment has volumes. */
+  volumes: readonly VolumeCopy[];
   /** Unused ids, enough for one plan. */
   freshIds: readonly string[];
 };

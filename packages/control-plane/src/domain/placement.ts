@@ -28,6 +28,8 @@ export type Question = {
   arch: string | null;
   /** Capabilities of the agent that the deployment needs. */
   needs: readonly Need[];
+  /** The node that has its volumes; null or absent: any node may take it. */
+  home?: string | null;
 };
 
 export const QUESTION: Question = { wanted: [], losses: [], runsOn: null, stays: false, arch: null, needs: [] };
@@ -36,6 +38,7 @@ const BUILDER = 'is a builder';
 const OFFLINE = 'is offline';
 const ENGINE_DOWN = 'has a container engine that does not respond';
 export const NO_ROOM = 'has too little storage for its missing datasets';
+const NOT_HOME = 'does not have the volumes of the project';
 const NOT_HERE = 'does not have the newest version of';
 
 type Terms = Pick<PlacementRow, 'cached_dataset_count' | 'missing_bytes' | 'free_storage_bytes'>;
@@ -147,6 +150,7 @@ function rate(question: Question, nodes: readonly NodeRecord[], { now, limits, c
     const kind =
       node.role === 'deploy'
         ? (refusalKind(node, losses, now, limits) ??
+          (question.home === null || question.home === undefined || node.id === question.home ? null : NOT_HOME) ??
           otherArch(node, question.arch) ??
           lack(node, question.needs) ??
           withoutData(stuck, rows, i) ??

@@ -5,6 +5,7 @@
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { PushChange } from './hooks.ts';
+import type { VolumeCopy } from './volumes.ts';
 import type { DeploymentRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type DeploymentChange = {
@@ -41,6 +42,8 @@ export type Plan = {
   /** Lines for the deployments' stories. The feed `GET /api/events` shows them too. */
   storyLines: { deployment_id: string; kind: string; message: string }[];
   push: PushChange | null;
+  /** New and changed copies of volumes. */
+  volumes: VolumeCopy[];
   now: number;
   /** Uptime clock (domain/uptime.ts). It orders the end of tasks and the reports of nodes. */
   uptime: number;
@@ -55,12 +58,13 @@ export const emptyPlan = (project: Pick<ProjectRecord, 'id' | 'flow_version'>, n
   route: null,
   storyLines: [],
   push: null,
+  volumes: [],
   now,
   uptime,
 });
 
 export const isEmptyPlan = (p: Plan): boolean =>
   p.createDeployment === null &&
-  p.changeDeployments.length + p.createTasks.length + p.changeTasks.length + p.storyLines.length === 0 &&
+  p.changeDeployments.length + p.createTasks.length + p.changeTasks.length + p.storyLines.length + p.volumes.length === 0 &&
   p.route === null &&
   p.push === null;

@@ -6,6 +6,7 @@ import { envSizeProblems } from './env.ts';
 import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
+import { isStopFirst, volumeProblems } from './volumes.ts';
 import { mountPathOf, overlap } from './mounts.ts';
 import { healthPathProblem, mountPathProblem, repoFolderProblem, repoPathProblem, watchPathProblem } from './paths.ts';
 import type { ProjectSettings } from './records.ts';
@@ -22,11 +23,12 @@ export type ProjectRules = GitUrlRules & {
 
 type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
 
-/** Adds the defaults. Without a given value, `replace` depends on the datasets (docs/interfaces.md "Project"). */
+/** Adds the defaults. Without a given value, `replace` depends on the datasets and volumes (docs/interfaces.md "Project"). */
 export function settingsOf(input: ProjectCreate): Settings {
   const { name: _, ...given } = input;
   const datasets = given.datasets ?? [];
-  const replace = given.replace ?? (datasets.some((d) => d.mode === 'readwrite') ? 'recreate' : 'rolling');
+  const volumes = given.volumes ?? [];
+  const replace = given.replace ?? (isStopFirst({ datasets, volumes }) ? 'recreate' : 'rolling');
   return {
     ...PROJECT_DEFAULTS,
     ...given,
@@ -34,6 +36,7 @@ export function settingsOf(input: ProjectCreate): Settings {
     build_args: given.build_args ?? {},
     watch_paths: given.watch_paths ?? [],
     datasets,
+    volumes,
     replace,
   };
 }
@@ -57,7 +60,8 @@ export function projectProblems(
   if (given.watch_paths !== undefined) problems.push(...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)));
   if (given.env !== undefined) problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
   if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
-  if (given.datasets !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));
+  if (given.volumes !== undefined || given.datasets !== undefined) problems.push(...volumeProblems(settings));
+  if (given.datasets !== undefined || given.volumes !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));
   return problems.filter((p) => p !== null);
 }
 
@@ -123,11 +127,13 @@ function datasetProblems(datasets: ProjectSettings['datasets'], rules: ProjectRu
 }
 
 /** The store checks this rule too, because two concurrent changes may each be valid alone. */
-export const replaceProblem = (settings: Pick<ProjectSettings, 'replace' | 'datasets'>): FieldProblem | null =>
-  settings.replace === 'rolling' && settings.datasets.some((d) => d.mode === 'readwrite')
+export const replaceProblem = (settings: Pick<ProjectSettings, 'replace' | 'datasets' | 'volumes'>): FieldProblem | null =>
+  settings.replace === 'rolling' && isStopFirst(settings)
     ? {
         field: 'replace',
         rule: 'single_writer',
-        message: 'must be “recreate” while a dataset is mounted readwrite: with “rolling” two versions would write at once',
+        message: `must be “recreate” while ${
+          settings.volumes.length > 0 ? 'the project has volumes' : 'a dataset is mounted readwrite'
+        }: with “rolling” two versions would write at once`,
       }
     : null;

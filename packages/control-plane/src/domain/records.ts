@@ -27,6 +27,8 @@ export type ProjectRecord = ProjectSettings & {
   last_generation: number;
   /** Set when DELETE is accepted. The row is removed after the agents have reported. */
   deleting_at: number | null;
+  /** Whether the deletion also deletes its volumes. */
+  deletes_volumes: boolean;
   created_at: number;
   updated_at: number;
 };

@@ -53,6 +53,7 @@ import type {
   TaskRecord,
   UserRecord,
 } from './records.ts';
+import type { VolumeCopy } from './volumes.ts';
 
 export type ProjectStore = {
   /**
@@ -73,8 +74,11 @@ export type ProjectStore = {
    * not_found, domain_prefix_taken, being_deleted, validation.
    */
   patch(id: string, change: RecordChange<ProjectRecord, Partial<ProjectSettings>>, now: number): Promise<ProjectRecord>;
-  /** Marks it for deletion and raises flow_version. Idempotent. Throws not_found. */
-  markDeleting(id: string, now: number, guard?: RecordGuard<ProjectRecord>): Promise<ProjectRecord>;
+  /**
+   * Marks it for deletion and raises flow_version. Idempotent. `volumes`: its volumes are deleted too; without it they stay on their
+   * nodes. Throws not_found.
+   */
+  markDeleting(id: string, now: number, options?: { volumes?: boolean; guard?: RecordGuard<ProjectRecord> }): Promise<ProjectRecord>;
   listDeleting(): Promise<ProjectRecord[]>;
   /**
    * Removes a marked project with its data if none of its tasks is open and no node reports a container of it. Returns whether it
@@ -142,6 +146,11 @@ export type FlowStore = {
   findKey(projectId: string, key: string, now: number): Promise<{ body_hash: string; deployment_id: string } | null>;
 };
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
+
+export type VolumeStore = {
+  /** Copies of the volumes of a project, oldest first. */
+  ofProject(projectId: string): Promise<VolumeCopy[]>;
+};
 
 /** `id`: used if no such task is open yet. */
 export type NewSync = { id: string; node_id: string; payload: SyncPayload; queue_deadline_at: number; wall_deadline_at: number };
@@ -367,6 +376,7 @@ export type Stores = {
   projects: ProjectStore;
   projectKeys: ProjectKeyStore;
   secrets: SecretStore;
+  volumes: VolumeStore;
   deployKeys: DeployKeyStore;
   gitTokens: GitTokenStore;
   gitHosts: GitHostStore;

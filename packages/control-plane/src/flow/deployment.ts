@@ -33,6 +33,8 @@ import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
 import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
+import { mountVolumes, pinOf, volumesAway, volumesMounted } from './volumes.ts';
+import { volumeNeeds } from '../domain/volumes.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { reasonToWait, restartStopped } from './single-writer.ts';
@@ -264,10 +266,14 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   const stays = d.settings.replace === 'recreate';
-  const needs = secretNeeds(facts.secrets, 'deploy');
+  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings)];
   const cannot = noNodeCan(needs, facts.nodes);
   if (cannot !== null) return fail(draft, d, failure('agent_cannot', cannot));
-  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch, needs };
+  const pin = pinOf(draft, d);
+  const away = volumesAway(draft, pin);
+  if (away !== null) return wait(draft, d, away.code, away.why, away.plain);
+  const home = pin?.node_id ?? null;
+  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch, needs, home };
   const placement = choose(question, facts.nodes, facts);
   const node = draft.node(placement.winner);
   if (node === undefined) {
@@ -281,7 +287,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const notYet = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
   if (notYet !== null) return notYet.ownWork ? waitForOwnWork(draft, d, notYet.why) : wait(draft, d, 'still_writing', notYet.why);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
-  createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes });
+  createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes, ...mountVolumes(draft, d, node) });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
   const datasets = pinsOf(rows.mounts);
   addVersions(draft, d, datasets, running?.datasets ?? null, `the running deployment ${running?.generation}`);
@@ -309,6 +315,7 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
   if (d.cancel_requested_at !== null) return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
   addVersions(draft, d, datasets ?? [], d.datasets, 'the dataset changed during the copy; the task');
+  volumesMounted(draft, d);
   const timer = startedTimer(d, draft.facts.uptime.at);
   const phases = begin(started(d.phases, task, draft.facts.now), 'route', draft.facts.now);
   draft.set(d, { host_port, container_id: answering.container_id, route_published_at: draft.facts.now, datasets, timer, phases });

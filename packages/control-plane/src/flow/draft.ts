@@ -4,6 +4,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { Facts, NodeFact } from '../domain/facts.ts';
 import { type DeploymentChange, emptyPlan, type NewTask, type Plan, type TaskChange } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
+import type { VolumeCopy } from '../domain/volumes.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
 
@@ -22,6 +23,10 @@ export type Draft = {
   addLine(d: Pick<DeploymentRecord, 'id'>, kind: string, message: string): void;
   task(change: TaskChange): void;
   createTask(task: Omit<NewTask, 'id'>): void;
+  freshId(): string;
+  /** Returns the copies of the volumes, with the changes of this plan. */
+  volumes(): readonly VolumeCopy[];
+  putVolumes(copy: VolumeCopy): void;
   /** Returns the deployment's open tasks that this plan does not end. */
   openTasks(d: Pick<DeploymentRecord, 'id'>): TaskRecord[];
   node(id: string | null): NodeFact | undefined;
@@ -58,6 +63,9 @@ export function createDraft(facts: Facts, event: string): Draft {
     task: (change) => void plan.changeTasks.push(change),
     createTask: (task) => void plan.createTasks.push({ ...task, id: freshId() } as NewTask),
     openTasks: (d) => facts.tasks.filter((t) => t.deployment_id === d.id && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c)),
+    freshId,
+    volumes: () => [...facts.volumes.filter((c) => !plan.volumes.some((p) => p.id === c.id)), ...plan.volumes],
+    putVolumes: (copy) => void (plan.volumes = [...plan.volumes.filter((p) => p.id !== copy.id), copy]),
     node: (id) => facts.nodes.find((n) => n.id === id),
   };
 }

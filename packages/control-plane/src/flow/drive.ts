@@ -5,7 +5,6 @@ import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
-import type { RecordGuard } from '../domain/guard.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
@@ -13,7 +12,7 @@ import { isBehind } from './data.ts';
 import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
 import { advance, request } from './deployment.ts';
 import type { FlowEvent, LossReason } from './events.ts';
-import { deleteNode, deleteProject, vacate } from './lifecycle.ts';
+import { type DeleteProject, deleteNode, deleteProject, vacate } from './lifecycle.ts';
 import { areAsExpected, isAsExpected } from './observe.ts';
 import { prewarm } from './prewarm.ts';
 import { onDatasetChange, type Redeploy, redeploy } from './redeploy.ts';
@@ -69,7 +68,7 @@ export type Driver = {
    */
   observed(node: NodeRecord, at?: number): Promise<readonly string[]>;
   /** Ends all its deployments. loops/removals.ts removes the row when the containers are gone. */
-  deleteProject(projectId: string, guard?: RecordGuard<ProjectRecord>): Promise<ProjectRecord>;
+  deleteProject(projectId: string, options?: DeleteProject): Promise<ProjectRecord>;
   /** Without `force` its projects move first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
   /** Moves what was assigned to a node after its deletion began. Repeated calls change nothing. */
@@ -107,7 +106,7 @@ export function createDriver(deps: DriverDeps): Driver {
       await prewarm(stores, { id: newId(), nodeId, datasetId }, { now: now(), uptime: await uptime.now() }, limits);
       changes.notify(`node:${nodeId}`);
     },
-    deleteProject: (projectId, guard) => deleteProject(deps, decider, projectId, guard),
+    deleteProject: (projectId, options) => deleteProject(deps, decider, projectId, options),
     deleteNode: (nodeId, force) => deleteNode(deps, decider, nodeId, force),
     vacate: (nodeId) => vacate(deps, decider, nodeId),
   };

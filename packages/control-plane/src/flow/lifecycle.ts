@@ -6,13 +6,16 @@ import type { Decider, DriverDeps } from './decide.ts';
 import { newDrain } from './drain.ts';
 import { endLooks } from './push.ts';
 
+/** `volumes`: its volumes are deleted too. Without it they stay on their node. */
+export type DeleteProject = { volumes?: boolean; guard?: RecordGuard<ProjectRecord> };
+
 export async function deleteProject(
   { stores, changes, now }: DriverDeps,
   decider: Decider,
   projectId: string,
-  guard?: RecordGuard<ProjectRecord>,
+  { volumes = false, guard }: DeleteProject = {},
 ): Promise<ProjectRecord> {
-  const project = await stores.projects.markDeleting(projectId, now(), guard);
+  const project = await stores.projects.markDeleting(projectId, now(), { volumes, ...(guard === undefined ? {} : { guard }) });
   await failPoint('project.marked');
   const { live } = await stores.flow.facts(projectId);
   for (const d of live) await decider.advance(d.id, { type: 'project_deleted' });

@@ -25,6 +25,7 @@ const settingsOfProject = ({
   secrets_version: _secrets,
   last_generation: _generation,
   deleting_at: _deleting,
+  deletes_volumes: _volumes,
   created_at: _created,
   updated_at: _updated,
   ...settings

@@ -1,6 +1,7 @@
 /** Creates the tasks of the flow. A task contains everything that its agent needs. Pure. */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
+import type { VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/build-needs.ts';
 import { finalName } from '../domain/container-name.ts';
 import type { NodeFact } from '../domain/facts.ts';
@@ -35,9 +36,9 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
   });
 }
 
-type DeployInput = { mounts: DatasetMount[]; missingBytes: number };
+type DeployInput = { mounts: DatasetMount[]; missingBytes: number; volumes?: VolumeMounts };
 
-export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes }: DeployInput): void {
+export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes, volumes }: DeployInput): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
   const serves = live.find((o) => o.status === 'running');
@@ -60,6 +61,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     env: d.settings.env,
     ...deploySecrets(draft.facts.secrets),
     datasets: mounts,
+    ...(volumes === undefined ? {} : { volumes }),
     health_path: d.settings.health_path,
     probe_seconds: limits.probeSeconds,
     memory_bytes: d.settings.memory_bytes,

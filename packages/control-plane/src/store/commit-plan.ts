@@ -21,6 +21,7 @@ import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { payloadWithoutArgs, payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
+import { putVolumes } from './volumes.ts';
 
 /** Thrown to roll back; never leaves this file. */
 class Stale extends Error {
@@ -48,6 +49,7 @@ export async function commitPlan(
       for (const task of plan.createTasks) await createTask(tx, plan, task);
       if (plan.route !== null) await changeRoute(tx, plan.route);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
+      for (const copy of plan.volumes) await putVolumes(tx, copy);
       await writeStatuses(tx, plan);
       for (const line of plan.storyLines) await writeStoryLine(tx, line, plan.now);
       await writeEvents(db, tx, feedOf(plan));

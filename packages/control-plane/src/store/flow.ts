@@ -17,6 +17,7 @@ import { projectOf } from './rows/project.ts';
 import { taskOf } from './rows/task.ts';
 import { secretsOf } from './secrets.ts';
 import { LIVE_STATES } from './states.ts';
+import { volumesOf } from './volumes.ts';
 
 export function createFlowStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
   return {
@@ -42,6 +43,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
         const deployments = live.map(deploymentOf);
         const used = [record, ...deployments.map((d) => d.settings)].flatMap((settings) => settings.datasets.map((use) => use.dataset_id));
         const nodes = await nodeFacts(tx, memory);
+        const hasVolumes = [record, ...deployments.map((d) => d.settings)].some((settings) => settings.volumes.length > 0);
         const needsEnds =
           [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate') ||
           deployments.some((d) => isMisnamedOn(nodes, d));
@@ -55,6 +57,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           nodes,
           endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
+          volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,
           buildsHeld: deployments.some((d) => d.status === 'pending') && (await holdsBuilds(tx)),

@@ -39,6 +39,7 @@ import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
+import { createVolumeStore } from './volumes.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsageStore } from './usage.ts';
 import { createUsedCodeStore } from './identity/used-codes.ts';
@@ -111,6 +112,7 @@ export function storesOn(db: Database, now: () => number, newId: NewId = randomI
     projects: createProjectStore(db, newId, now),
     projectKeys: createProjectKeyStore(db),
     secrets: createSecretStore(db),
+    volumes: createVolumeStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(db, memory, queryCache, now),
     tasks: createTaskStore(db, memory),

@@ -24,6 +24,7 @@ import { nodeOf } from './rows/node.ts';
 import { existing, lockedProject } from './project-row.ts';
 import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { projectOf, settingColumns } from './rows/project.ts';
+import { endVolumes } from './volumes.ts';
 
 export function createProjectStore(db: Database, newId: NewId, clock: () => number): ProjectStore {
   /** Relies on the unique constraints, because two requests may arrive at the same time, and turns their errors into domain errors. */
@@ -129,15 +130,21 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       );
     },
 
-    markDeleting(id, now, guard) {
+    markDeleting(id, now, { volumes = false, guard } = {}) {
       return db.write(async (tx) => {
         const project = await lockedProject(db, tx, id);
         guard?.(projectOf(project));
-        if (project.deleting_at !== null) return projectOf(project);
+        // A second request may add the volumes. It never takes them back: they may be gone already.
+        if (project.deleting_at !== null && (!volumes || project.deletes_volumes !== 0)) return projectOf(project);
         const marked = await tx
           .updateTable('projects')
           // Makes earlier plans stale, so that none creates a deployment in a project that is being deleted.
-          .set((eb) => ({ deleting_at: now, updated_at: now, flow_version: eb('flow_version', '+', 1) }))
+          .set((eb) => ({
+            deleting_at: project.deleting_at ?? now,
+            deletes_volumes: Number(volumes),
+            updated_at: now,
+            flow_version: eb('flow_version', '+', 1),
+          }))
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirstOrThrow();
@@ -166,7 +173,12 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
         const state = await removable(tx, id, db.capabilities.rowLocks);
         if (state !== 'removable') return state === 'absent';
         await noteOrphans(tx, id, clock());
-        const removed = await tx.deleteFrom('projects').where('id', '=', id).returning(['id', 'name']).executeTakeFirstOrThrow();
+        const removed = await tx
+          .deleteFrom('projects')
+          .where('id', '=', id)
+          .returning(['id', 'name', 'deletes_volumes'])
+          .executeTakeFirstOrThrow();
+        await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
         await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
         return true;
       });
@@ -200,7 +212,10 @@ async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']
 }
 
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
-  return { name, settings: { ...PROJECT_DEFAULTS, env: {}, build_args: {}, datasets: [], watch_paths: [], replace: 'rolling', ...given } };
+  return {
+    name,
+    settings: { ...PROJECT_DEFAULTS, env: {}, build_args: {}, datasets: [], volumes: [], watch_paths: [], replace: 'rolling', ...given },
+  };
 }
 
 /** Unique values that a request sets; null: unchanged. */

@@ -31,6 +31,7 @@ export const SETTINGS: ProjectSettings = {
   on_dataset_change: 'tell',
   deploy_on_push: true,
   watch_paths: [],
+  volumes: [],
 };
 
 export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
@@ -41,6 +42,7 @@ export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
   secrets_version: 0,
   last_generation: 2,
   deleting_at: null,
+  deletes_volumes: false,
   created_at: NOW - 1e6,
   updated_at: NOW - 1e6,
   ...over,
@@ -204,6 +206,7 @@ export const facts = (over: Partial<Facts> = {}): Facts => ({
   gitCredentials: null,
   platform: { registryAddr: 'registry:5000', authServiceUrl: null, reservedPrefixes: [] },
   cacheIndex: createCacheIndex(),
+  volumes: [],
   freshIds: ['x1', 'x2', 'x3', 'x4'],
   ...over,
 });

@@ -28,6 +28,7 @@ it('a deleted project stays until a node that lost its task has reported, becaus
     route: null,
     storyLines: [],
     push: null,
+    volumes: [],
     now: STORE_NOW + 5,
     uptime: STORE_NOW + 5,
   };

@@ -111,6 +111,7 @@ test('a deployment that was assigned to the node during the deletion moves', asy
     route: null,
     storyLines: [],
     push: null,
+    volumes: [],
     now: Date.now(),
     uptime: Date.now(),
   });

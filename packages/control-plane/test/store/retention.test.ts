@@ -448,6 +448,7 @@ test('expired keys and old sync tasks are removed', async () => {
     changeTasks: [],
     route: null,
     push: null,
+    volumes: [],
   };
   const created = await deploymentIn(stores, project, 'd0');
   const createDeployment = { ...created, id: 'd1', generation: 2 };

@@ -118,7 +118,10 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     });
   });
 
-  route('deleteProject', async (call) => view(await driver.deleteProject(call.params.id, requireIfMatch(call)), call));
+  route('deleteProject', async (call) => {
+    const { volumes = false } = call.query;
+    return view(await driver.deleteProject(call.params.id, { volumes, guard: requireIfMatch(call) }), call);
+  });
 }
 
 function throwIfAny(problems: FieldProblem[]): void {

@@ -39,6 +39,7 @@ const TABLES = {
   projects: {},
   project_keys: {},
   project_secrets: {},
+  volume_copies: {},
   deploy_keys: {},
   git_tokens: {},
   kept_settings: {},

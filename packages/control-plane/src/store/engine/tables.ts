@@ -14,6 +14,7 @@ import type { HookRecord } from '../../domain/hooks.ts';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
 import type { StoredKey } from '../../domain/git-hosts.ts';
 import type { StoppedFirst } from '../../domain/records.ts';
+import type { VolumeCopy } from '../../domain/volumes.ts';
 
 /** 0 or 1 on both engines. */
 type Flag = number;
@@ -65,6 +66,9 @@ export type Tables = {
     secrets_version: Generated<number>;
     deploy_on_push: Generated<Flag>;
     watch_paths: Generated<Json>;
+    volumes: Generated<Json>;
+    /** Whether the deletion of the project deletes its volumes too. */
+    deletes_volumes: Generated<Flag>;
     flow_version: number;
     last_generation: number;
     deleting_at: Ms | null;
@@ -87,6 +91,8 @@ export type Tables = {
     set_by: string | null;
     set_at: Ms;
   };
+  /** Copies of volumes on nodes (domain/volumes.ts). They outlive their project. */
+  volume_copies: Omit<VolumeCopy, 'names'> & { names: Json };
   deploy_keys: DeployKeyRecord;
   git_tokens: GitTokenRecord;
   /** ssh host keys (domain/git-hosts.ts). */

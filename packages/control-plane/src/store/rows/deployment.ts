@@ -4,7 +4,15 @@ import type { NewRow, Row } from '../engine/tables.ts';
 
 type Settings = DeploymentRecord['settings'];
 /** Settings that earlier versions did not have. */
-type Later = 'on_dataset_change' | 'deploy_on_push' | 'watch_paths' | 'build_context' | 'build_target' | 'build_args' | 'submodules';
+type Later =
+  | 'on_dataset_change'
+  | 'deploy_on_push'
+  | 'watch_paths'
+  | 'volumes'
+  | 'build_context'
+  | 'build_target'
+  | 'build_args'
+  | 'submodules';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
 /** Returns columns for the given fields only. */
@@ -151,4 +159,5 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   build_args: {},
   submodules: PROJECT_DEFAULTS.submodules,
   watch_paths: [],
+  volumes: [],
 });

@@ -15,6 +15,7 @@ export function settingColumns({
   watch_paths,
   build_args,
   submodules,
+  volumes,
   ...plain
 }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
@@ -22,6 +23,7 @@ export function settingColumns({
     ...(auth_required === undefined ? {} : { auth_required: Number(auth_required) }),
     ...(deploy_on_push === undefined ? {} : { deploy_on_push: Number(deploy_on_push) }),
     ...(watch_paths === undefined ? {} : { watch_paths: JSON.stringify(watch_paths) }),
+    ...(volumes === undefined ? {} : { volumes: JSON.stringify(volumes) }),
     ...(submodules === undefined ? {} : { submodules: Number(submodules) }),
     ...(build_args === undefined ? {} : { build_args: JSON.stringify(build_args) }),
     ...(env === undefined ? {} : { env: JSON.stringify(env) }),
@@ -34,6 +36,8 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   auth_required: row.auth_required !== 0,
   deploy_on_push: row.deploy_on_push !== 0,
   watch_paths: JSON.parse(row.watch_paths) as ProjectRecord['watch_paths'],
+  volumes: JSON.parse(row.volumes) as ProjectRecord['volumes'],
+  deletes_volumes: row.deletes_volumes !== 0,
   submodules: row.submodules !== 0,
   build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],
   env: JSON.parse(row.env) as ProjectRecord['env'],

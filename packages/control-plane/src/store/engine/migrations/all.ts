@@ -23,6 +23,7 @@ import { git } from './0017_git.ts';
 import { hooks } from './0018_hooks.ts';
 import { backups } from './0019_backups.ts';
 import { sharedSecret } from './0021_shared_secret.ts';
+import { volumes } from './0023_volumes.ts';
 import { usage } from './0026_usage.ts';
 import { cleanUp } from './0028_clean_up.ts';
 
@@ -46,6 +47,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0018_hooks': hooks(capabilities),
   '0019_backups': backups(capabilities),
   '0021_shared_secret': sharedSecret(capabilities),
+  '0023_volumes': volumes(capabilities),
   '0026_usage': usage(capabilities),
   '0028_clean_up': cleanUp(capabilities),
 });

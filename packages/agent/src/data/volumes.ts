@@ -1,0 +1,126 @@
+/**
+ * The volumes on this node: folders that outlive deployments.
+ *
+ *   volumes/{project_id}/{name}        mounted into the containers of the project
+ *   volumes/{project_id}/.copy.json    the id of this copy (control-plane/src/domain/volumes.ts). Containers cannot reach it
+ *
+ * A folder is mounted only if the mark has the id of the task. A missing folder is created only if the task says that it never existed:
+ * a project never starts with an empty or an older folder in place of its own.
+ */
+import { chmod, chown, lstat, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { VolumeMounts } from '@berth/wire/volume';
+import type { Mount } from '../tools/docker.ts';
+import { TaskFailure } from '../tools/failures.ts';
+import { syncFolder } from './disk.ts';
+import { isId } from './layout.ts';
+
+export type Volumes = {
+  /** Returns the mounts; creates what may be created. `uid`: the owner of new folders. Throws TaskFailure volume_missing, volume_failed. */
+  mounts(projectId: string, given: VolumeMounts, uid: () => Promise<number>): Promise<Mount[]>;
+};
+
+export type Mark = { copy: string; project_id: string; created_at: string };
+const MARK = '.copy.json';
+const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+
+export async function createVolumes(root: string): Promise<Volumes> {
+  const folder = join(root, 'volumes');
+  // Container users must be able to pass, not to list.
+  await mkdir(folder, { recursive: true, mode: 0o711 });
+  const ofProject = (projectId: string): string => {
+    if (!isId(projectId)) throw new Error('not an id of a project');
+    return join(folder, projectId);
+  };
+
+  /** Makes a volume appear with its owner by one rename. */
+  async function create(project: string, name: string, uid: number): Promise<void> {
+    const fresh = join(project, `.new-${name}`);
+    await rm(fresh, { recursive: true, force: true });
+    await mkdir(fresh, { mode: 0o755 });
+    try {
+      await chown(fresh, uid, uid);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
+      // An agent without CAP_CHOWN: the user of the container must be able to write all the same.
+      await chmod(fresh, 0o777);
+    }
+    await rename(fresh, join(project, name));
+  }
+
+  async function begin(project: string, projectId: string, copy: string): Promise<void> {
+    await mkdir(project, { recursive: true, mode: 0o711 });
+    const rest = (await readdir(project)).filter((name) => !name.startsWith('.'));
+    if (rest.length > 0)
+      throw new TaskFailure(
+        'volume_missing',
+        `${project} has folders (${rest.slice(0, 3).join(', ')}) but no ${MARK}; Berth does not know them. Move them away or restore the file`,
+      );
+    const mark: Mark = { copy, project_id: projectId, created_at: new Date().toISOString() };
+    await writeMark(project, mark);
+    await syncFolder(folder);
+  }
+
+  return {
+    async mounts(projectId, { copy, mounts }, uid) {
+      const project = ofProject(projectId);
+      const mark = await readMark(project);
+      if (mark === null) {
+        const missing = mounts.filter((m) => !m.create).map((m) => m.name);
+        if (missing.length > 0)
+          throw new TaskFailure('volume_missing', `${project} does not exist, but it should have ${missing.join(', ')}; restore it`);
+        await begin(project, projectId, copy);
+      } else if (mark.copy !== copy) {
+        throw new TaskFailure(
+          'volume_missing',
+          `${project} is another copy (${mark.copy}, of ${mark.created_at}) than the project’s (${copy}); Berth does not mount it`,
+        );
+      }
+      const found: Mount[] = [];
+      for (const { name, mount_path, create: mayCreate } of mounts) {
+        if (!NAME.test(name)) throw new Error('not the name of a volume');
+        const source = join(project, name);
+        const stat = await lstat(source).catch(ignoreMissing);
+        if (stat === null && !mayCreate)
+          throw new TaskFailure(
+            'volume_missing',
+            `${source} does not exist; restore it. Berth does not start the project with an empty one`,
+          );
+        if (stat !== null && !stat.isDirectory()) throw new TaskFailure('volume_failed', `${source} is not a folder`);
+        if (stat === null) await create(project, name, await uid());
+        found.push({ source, target: mount_path, readonly: false });
+      }
+      return found;
+    },
+  };
+}
+
+async function writeMark(project: string, mark: Mark): Promise<void> {
+  const path = join(project, MARK);
+  const file = await open(`${path}.new`, 'w', 0o600);
+  try {
+    await file.writeFile(JSON.stringify(mark));
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(`${path}.new`, path);
+  await syncFolder(project);
+}
+
+async function readMark(project: string): Promise<Mark | null> {
+  const text = await readFile(join(project, MARK), 'utf8').catch(ignoreMissing);
+  if (text === null) return null;
+  try {
+    const mark = JSON.parse(text) as Partial<Mark>;
+    if (typeof mark.copy === 'string' && typeof mark.created_at === 'string' && typeof mark.project_id === 'string') return mark as Mark;
+  } catch {
+    // Named below.
+  }
+  throw new TaskFailure('volume_failed', `${join(project, MARK)} is damaged; restore it`);
+}
+
+function ignoreMissing(error: unknown): null {
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+  throw error;
+}

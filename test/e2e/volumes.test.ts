@@ -1,0 +1,47 @@
+/** Volumes on real parts: a file that the first deployment wrote is there after the next one, and after the project is deleted. */
+import { readdir } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ApiError } from '@berth/wire/client';
+import { waitFor } from '@berth/testbed/wait';
+import { startWorld, whyNot, type World } from './world.ts';
+
+/** Appends one line at each start, and serves its volume. */
+const counterApp = {
+  Dockerfile: ['FROM busybox:stable', 'COPY run.sh /run.sh', 'EXPOSE 8080', 'CMD ["sh", "/run.sh"]', ''].join('\n'),
+  'run.sh': 'echo "start $GENERATION" >> /var/lib/app/starts\nexec httpd -f -p 8080 -h /var/lib/app\n',
+};
+const reason = await whyNot('built-in');
+
+describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  let world: World;
+  beforeAll(async () => {
+    world = await startWorld({ proxy: 'built-in' });
+  });
+  afterAll(() => world?.stop());
+
+  const page = async (): Promise<string> => (await world.berth.get('counter', '/starts')).body;
+
+  it('a redeployment keeps what the version before wrote, and the deletion of the project keeps the folder', async () => {
+    const { berth, git } = world;
+    const { url } = await git.createRepo('counter', counterApp);
+    const volumes = [{ name: 'data', mount_path: '/var/lib/app' }];
+    const settings = { name: 'counter', git_url: url, domain_prefix: 'counter', drain_seconds: 0, stop_grace_seconds: 1 };
+    await expect(berth.api.call('createProject', { body: { ...settings, volumes, replace: 'rolling' } })).rejects.toSatisfy(
+      (error) => error instanceof ApiError && error.status === 422 && error.message.includes('two versions would write at once'),
+    );
+    const project = await berth.createProject({ ...settings, volumes, env: { GENERATION: '1' } });
+    expect(project).toMatchObject({ volumes, replace: 'recreate' });
+    expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running' });
+    await waitFor('the first version answers', async () => (await page()) === 'start 1\n');
+
+    await berth.api.call('patchProject', { params: project, body: { env: { GENERATION: '2' } } });
+    expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running' });
+    await waitFor('the second version answers', async () => (await page()) === 'start 1\nstart 2\n');
+
+    await berth.api.call('deleteProject', { params: project, query: {} });
+    const gone = async (): Promise<boolean> => (await berth.api.call('listProjects', { query: {} })).items.length === 0;
+    await waitFor('the project is gone', gone, { deadlineMs: 60_000 });
+    const files = await readdir(world.dir, { recursive: true });
+    expect(files.filter((path) => path.endsWith(`/volumes/${project.id}/data/starts`))).toHaveLength(1);
+  });
+});
