@@ -38,7 +38,7 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
     expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running' });
     await waitFor('the second version answers', async () => (await page()) === 'start 1\nstart 2\n');
 
-    await berth.api.call('deleteProject', { params: project, query: {} });
+    await berth.api.call('deleteProject', { params: project });
     const gone = async (): Promise<boolean> => (await berth.api.call('listProjects', { query: {} })).items.length === 0;
     await waitFor('the project is gone', gone, { deadlineMs: 60_000 });
     const files = await readdir(world.dir, { recursive: true });

@@ -134,14 +134,12 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project delete',
     summary: 'Delete a project, its containers and its address',
     args: [{ ...PROJECT_ARGUMENT, doc: 'name or id', required: true }],
-    options: [YES, { flags: '--volumes', doc: 'delete its volumes too; without it they stay on their node' }],
+    options: [YES],
     routes: ['deleteProject', 'getProject'],
-    async run(cli, args, { yes, volumes }) {
+    async run(cli, args, { yes }) {
       const project = await cli.project(argument(args, 0));
-      const data = volumes === true ? `, delete the data of its volumes (${project.volumes.map((v) => v.name).join(', ') || 'none'})` : '';
-      await confirmed(cli.io, yes === true, `Delete ${project.name}${data} and stop serving ${project.url}?`);
-      const query = volumes === true ? { volumes: true } : {};
-      const deleted = await cli.client().call('deleteProject', { params: { id: project.id }, query });
+      await confirmed(cli.io, yes === true, `Delete ${project.name} and stop serving ${project.url}?`);
+      const deleted = await cli.client().call('deleteProject', { params: { id: project.id } });
       cli.print(deleted, () => `${project.name} is being deleted; it is gone when its containers are removed`);
     },
   },

@@ -3,7 +3,7 @@ import type { CacheIndex } from './cache-index.ts';
 import type { GitCredentials } from './build-needs.ts';
 import type { SecretRecord } from './secrets.ts';
 import type { Uptime } from './uptime.ts';
-import type { VolumeCopy } from './volumes.ts';
+import type { VolumeCopy } from './volume-copy.ts';
 import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type Limits = {

@@ -5,7 +5,7 @@
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { PushChange } from './hooks.ts';
-import type { VolumeCopy } from './volumes.ts';
+import type { VolumeCopy } from './volume-copy.ts';
 import type { DeploymentRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
 export type DeploymentChange = {

@@ -53,7 +53,7 @@ import type {
   TaskRecord,
   UserRecord,
 } from './records.ts';
-import type { VolumeCopy } from './volumes.ts';
+import type { VolumeCopy } from './volume-copy.ts';
 
 export type ProjectStore = {
   /**

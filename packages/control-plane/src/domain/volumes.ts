@@ -14,27 +14,8 @@ import type { Need } from './build-needs.ts';
 import type { FieldProblem } from './errors.ts';
 import { overlap } from './mounts.ts';
 import { mountPathProblem } from './paths.ts';
-import type { NodeRecord, ProjectSettings } from './records.ts';
-
-export type VolumeCopyState = 'incoming' | 'current' | 'left' | 'kept';
-
-export type VolumeCopy = {
-  id: string;
-  project_id: string;
-  /** Names of the project and of the node, for people: both may be deleted. */
-  project: string;
-  node_id: string;
-  hostname: string;
-  state: VolumeCopyState;
-  /** Volumes that the copy may have: a deploy task with them was created. */
-  names: readonly string[];
-  /** Size by the last report of its node; null: unknown. */
-  bytes: number | null;
-  /** The copy that a move copied it from. */
-  source: string | null;
-  created_at: number;
-  changed_at: number;
-};
+import type { ProjectSettings } from './records.ts';
+import type { VolumeCopy } from './volume-copy.ts';
 
 type Uses = Pick<ProjectSettings, 'volumes'>;
 
@@ -87,6 +68,3 @@ export const volumeMounts = ({ volumes }: Uses, copy: Pick<VolumeCopy, 'id' | 'n
 /** Says which data is where, for people. */
 export const copyText = ({ project, hostname, names, bytes }: VolumeCopy, sizeText: (bytes: number) => string): string =>
   `the ${names.length === 1 ? 'volume' : 'volumes'} ${names.join(', ')} of ${project} (${bytes === null ? 'size unknown' : sizeText(bytes)}) on ${hostname}`;
-
-/** Returns whether the node is the one that must run the project. */
-export const isHome = (copy: VolumeCopy | null, node: Pick<NodeRecord, 'id'>): boolean => copy === null || copy.node_id === node.id;

@@ -4,7 +4,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { Facts, NodeFact } from '../domain/facts.ts';
 import { type DeploymentChange, emptyPlan, type NewTask, type Plan, type TaskChange } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
-import type { VolumeCopy } from '../domain/volumes.ts';
+import type { VolumeCopy } from '../domain/volume-copy.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
 

@@ -7,7 +7,8 @@ import type { NodeFact } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord } from '../domain/records.ts';
 import { bytesText } from '../domain/sizes.ts';
-import { copyText, currentCopy, type VolumeCopy, volumeMounts } from '../domain/volumes.ts';
+import type { VolumeCopy } from '../domain/volume-copy.ts';
+import { copyText, currentCopy, volumeMounts } from '../domain/volumes.ts';
 import type { Draft } from './draft.ts';
 
 /** Returns the copy that must be where the deployment runs, or null if its volumes may begin on any node. */

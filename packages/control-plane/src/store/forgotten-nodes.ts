@@ -9,6 +9,7 @@ import type { Tx } from './engine/tables.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
+import { hasVolumes } from './volumes.ts';
 
 /** A node with its own secret is kept at least this long: an admin may have to issue a join token before its agent can return. */
 const SECRET_KEPT_MS = 90 * 86_400_000;
@@ -70,7 +71,7 @@ async function forget(
     .where('finished_at', 'is', null)
     .limit(1)
     .executeTakeFirst();
-  if (route !== undefined || live !== undefined || open !== undefined) return false;
+  if (route !== undefined || live !== undefined || open !== undefined || (await hasVolumes(tx, id))) return false;
   // Its machine never reported its containers after the last work there ended. Only a person may decide that they are gone, by deleting
   // the node.
   // A Berth agent claims a task before it starts it.

@@ -18,6 +18,7 @@ import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
+import { hasVolumes } from './volumes.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
 const MOST_LISTED = 1_000;
@@ -534,7 +535,7 @@ async function isNeeded(tx: Tx, nodeId: string): Promise<boolean> {
     .where('status', 'in', [...LIVE_STATES])
     .limit(1)
     .execute();
-  return live.length > 0;
+  return live.length > 0 || hasVolumes(tx, nodeId);
 }
 
 async function loseTasks(tx: Tx, nodeId: string, at: number): Promise<void> {

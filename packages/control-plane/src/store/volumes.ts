@@ -1,5 +1,5 @@
 /** The copies of volumes (domain/volumes.ts). */
-import type { VolumeCopy } from '../domain/volumes.ts';
+import type { VolumeCopy } from '../domain/volume-copy.ts';
 import type { VolumeStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
@@ -19,6 +19,17 @@ export async function volumesOf(tx: Tx, projectId: string): Promise<VolumeCopy[]
     .orderBy('id')
     .execute();
   return rows.map(volumeCopyOf);
+}
+
+/** Returns whether a project may still need the folders of this node. */
+export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
+  const query = tx
+    .selectFrom('volume_copies')
+    .select('id')
+    .where('node_id', '=', nodeId)
+    .where('state', '=', 'current')
+    .where('names', '!=', '[]');
+  return (await query.limit(1).execute()).length > 0;
 }
 
 export async function putVolumes(tx: Tx, { id, ...copy }: VolumeCopy): Promise<void> {

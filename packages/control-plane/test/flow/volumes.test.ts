@@ -4,7 +4,8 @@ import type { Facts } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { replaceProblem, settingsOf } from '../../src/domain/project-rules.ts';
-import { type VolumeCopy, volumeProblems } from '../../src/domain/volumes.ts';
+import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
+import { volumeProblems } from '../../src/domain/volumes.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { builder, facts, node, NOW, on, project, SETTINGS, stateOf, task } from './fixtures.ts';
 

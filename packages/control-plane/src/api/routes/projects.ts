@@ -118,10 +118,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     });
   });
 
-  route('deleteProject', async (call) => {
-    const { volumes = false } = call.query;
-    return view(await driver.deleteProject(call.params.id, { volumes, guard: requireIfMatch(call) }), call);
-  });
+  route('deleteProject', async (call) => view(await driver.deleteProject(call.params.id, { guard: requireIfMatch(call) }), call));
 }
 
 function throwIfAny(problems: FieldProblem[]): void {

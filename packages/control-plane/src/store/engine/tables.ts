@@ -14,7 +14,7 @@ import type { HookRecord } from '../../domain/hooks.ts';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
 import type { StoredKey } from '../../domain/git-hosts.ts';
 import type { StoppedFirst } from '../../domain/records.ts';
-import type { VolumeCopy } from '../../domain/volumes.ts';
+import type { VolumeCopy } from '../../domain/volume-copy.ts';
 
 /** 0 or 1 on both engines. */
 type Flag = number;

@@ -1,0 +1,20 @@
+/** The record of a copy of volumes; domain/volumes.ts has its states. */
+type VolumeCopyState = 'incoming' | 'current' | 'left' | 'kept';
+
+export type VolumeCopy = {
+  id: string;
+  project_id: string;
+  /** Names of the project and of the node, for people: both may be deleted. */
+  project: string;
+  node_id: string;
+  hostname: string;
+  state: VolumeCopyState;
+  /** Volumes that the copy may have: a deploy task with them was created. */
+  names: readonly string[];
+  /** Size by the last report of its node; null: unknown. */
+  bytes: number | null;
+  /** The copy that a move copied it from. */
+  source: string | null;
+  created_at: number;
+  changed_at: number;
+};
