@@ -214,6 +214,7 @@ test('facts of an empty project and of an unknown one', async () => {
     nodes: [],
     datasets: [],
     endedWork: [],
+    volumes: [],
     secrets: [],
     lastBuilderId: null,
     buildsHeld: false,

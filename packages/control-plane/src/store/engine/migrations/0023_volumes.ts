@@ -30,7 +30,5 @@ export const volumes = ({ text }: Capabilities): Migration => ({
       .execute();
     await db.schema.createIndex('volume_copies_project').on('volume_copies').columns(['project_id']).execute();
     await db.schema.createIndex('volume_copies_node').on('volume_copies').columns(['node_id']).execute();
-    // Null: the agent reports no volumes.
-    await db.schema.alterTable('nodes').addColumn('volumes', text).execute();
   },
 });
