@@ -115,7 +115,8 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
   const keep = new Set<string>();
   const keptTags = new Set<string>();
   const images = new Set<string>();
-  for (const use of [...uses].sort((a, b) => b.generation - a.generation)) {
+  const oldestFirst = [...uses].sort((a, b) => a.generation - b.generation);
+  for (const use of oldestFirst.toReversed()) {
     if (use.image_tag === null) continue;
     const ran = use.status === 'running' || use.status === 'retired';
     const image = use.image_digest ?? use.image_tag;
@@ -126,7 +127,7 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
     else keptTags.add(`${repositoryPath(use.image_tag)} ${tagOf(use.image_tag)}`);
   }
   const remove = new Set<string>();
-  for (const { image_tag, image_digest, image_removed_at, image_deleting } of uses) {
+  for (const { image_tag, image_digest, image_removed_at, image_deleting } of oldestFirst) {
     if (image_tag === null || image_digest === null) continue;
     if (image_removed_at !== null && !image_deleting) continue;
     const image = `${repositoryPath(image_tag)} ${image_digest}`;

@@ -54,6 +54,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   if (server === undefined) return;
   useEngine(await databases(server));
   await import('./api-access.test.ts');
+  await import('./clean-ups.test.ts');
   await import('./commit-plan.test.ts');
   await import('./commit-statuses.test.ts');
   await import('./dataset-history.test.ts');
