@@ -71,7 +71,9 @@ async function day(): Promise<void> {
   stops.push(() => registry.stop());
   const page = createServer((_, response) => response.end('of the day\n')).listen(0, '127.0.0.1');
   await new Promise((resolve) => page.once('listening', resolve));
-  stops.push(async () => void page.close().closeAllConnections());
+  stops.push(async () => {
+    page.close().closeAllConnections();
+  });
   const port = (page.address() as AddressInfo).port;
   const env = { KEEP_RELEASES: String(KEEP), CLEAN_INTERVAL: 'none', KEEP_DEPLOYMENTS: '10' };
   const berth = await startPlatform({ dir, registry, proxy: 'built-in', agents: [], env });
