@@ -42,6 +42,7 @@ type Known = {
   group: Group | null;
   /** Kills in this run that the engine reported. The group may count others, or may be gone. */
   reported: number;
+  wasRead: boolean;
   window: Throttling[];
   slowed: boolean;
   problem: string | null;
@@ -68,10 +69,11 @@ export function createMeter({
   let notes = '';
 
   /** Records the kills of a run. A smaller count than before is of no interest: the group may be gone. */
-  function count({ container: { id, startedAt } }: Known, inRun: number): void {
+  function count({ container: { id, startedAt }, reported, wasRead }: Known, inRun: number): void {
     const before = memory.get(id);
     if (before === undefined) {
-      if (inRun > 0) memory.set(id, { run: startedAt, before: 0, inRun, last_at: now() });
+      // The first reading may count kills of last week.
+      if (inRun > 0) memory.set(id, { run: startedAt, before: 0, inRun, last_at: wasRead || reported > 0 ? now() : 0 });
     } else if (before.run !== startedAt) {
       const earlier = before.before + before.inRun;
       memory.set(id, { run: startedAt, before: earlier, inRun, last_at: inRun > 0 ? now() : before.last_at });
@@ -130,6 +132,7 @@ export function createMeter({
     if (known.get(container.id) !== one) return null;
     throttle(one, reading, readAt);
     count(one, Math.max(reading.oomKills ?? 0, one.reported));
+    one.wasRead = true;
     return {
       readAt,
       project: container.labels[LABELS.project_name] ?? container.labels[LABELS.project] ?? '',
@@ -157,7 +160,7 @@ export function createMeter({
           const same = earlier !== undefined && earlier.container.startedAt === container.startedAt;
           const one: Known = same
             ? Object.assign(earlier, { container })
-            : { container, group: null, reported: 0, window: [], slowed: false, problem: null };
+            : { container, group: null, reported: 0, wasRead: false, window: [], slowed: false, problem: null };
           return [container.id, one];
         }),
       );

@@ -148,6 +148,17 @@ it('the engine’s word about a run that ended counts, when nobody saw the kill'
   expect(await kills()).toEqual([1]);
 });
 
+it('kills from before the first reading of this agent are counted, and not reported as recent', async () => {
+  const { meter, world, kills } = await scene();
+  meter.seen([app()]);
+  world.reading = { ...READING, oomKills: 5 };
+  expect(await kills()).toEqual([5]);
+  expect(meter.notesOf('a').pressure).toBeUndefined();
+  world.reading = { ...READING, oomKills: 6 };
+  expect(await kills()).toEqual([6]);
+  expect(meter.notesOf('a').pressure).toEqual(['memory']);
+});
+
 it('a kill is a note for 15 minutes', async () => {
   const { meter, world } = await scene();
   meter.seen([app()]);
