@@ -17,6 +17,7 @@ import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
 import { createHandlers, createRegistryParts, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './health.ts';
+import type { Locks } from './locks.ts';
 import { createTaskLoop } from './loop.ts';
 import { importKnownHosts } from './import-known-hosts.ts';
 import { createMetrics } from './metrics.ts';
@@ -31,7 +32,7 @@ import { runTask } from './run-task.ts';
 import { openStateFolder } from './state-folder.ts';
 import { sendUsage } from './usage/sender.ts';
 import { pause } from './stopped.ts';
-import type { RegistryParts } from './tasks/clean.ts';
+import { REGISTRY_LOCK, type RegistryParts } from './tasks/clean.ts';
 import { createWritable } from './writable.ts';
 
 export type Agent = {
@@ -95,7 +96,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     onFirstList(open) {
       // A clean-up that is still open is continued; otherwise nobody else makes the registry writable again.
       if (cleaning !== null && !open.some((task) => task.kind === 'clean'))
-        background.run('registry', recoverRegistry(cleaning, signal, log));
+        background.run('registry', recoverRegistry(cleaning, parts.locks, signal, log));
       return removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log);
     },
   });
@@ -190,14 +191,20 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
 }
 
 /** Repeats until the registry takes images again, because no image can be stored before. */
-async function recoverRegistry({ collector }: RegistryParts, signal: AbortSignal, log: Logger): Promise<void> {
+async function recoverRegistry({ collector }: RegistryParts, locks: Locks, signal: AbortSignal, log: Logger): Promise<void> {
   for (;;) {
+    let release: (() => void) | undefined;
     try {
+      // A clean-up that arrives meanwhile must not collect while this makes the registry writable.
+      release = await locks.acquire(REGISTRY_LOCK, signal);
       return await collector.recover(signal);
     } catch (err) {
       if (signal.aborted) return;
       log.error({ err }, 'making the registry writable again failed; will retry');
+      release?.();
       await pause(RECOVER_PAUSE_MS, signal).catch(() => undefined);
+    } finally {
+      release?.();
     }
   }
 }

@@ -11,12 +11,15 @@ import { type Handler, nothingToDiscard } from './task.ts';
 /** The parts that clean the registry; null on an agent without REGISTRY_CONFIG. */
 export type RegistryParts = { api: RegistryApi; collector: Collector; file: RegistryConfigFile };
 
+/** One at a time changes the registry's configuration. */
+export const REGISTRY_LOCK = 'registry';
+
 export function createCleanHandler({ registry, locks }: { registry: RegistryParts | null; locks: Locks }): Handler<'clean'> {
   return async (task, { signal, logStep }) => {
     if (registry === null) throw new TaskFailure('task_failed', 'REGISTRY_CONFIG is not set on this agent');
     const { api, collector, file } = registry;
     // An earlier attempt of this process may still be undoing its work.
-    const release = await locks.acquire('registry', signal);
+    const release = await locks.acquire(REGISTRY_LOCK, signal);
     try {
       await collector.recover(signal);
       if (await file.isReadOnlyByOperator()) throw new TaskFailure('registry_refused', `${file.path} makes the registry read-only`);
