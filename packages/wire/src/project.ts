@@ -67,6 +67,13 @@ export const ON_DATASET_CHANGE = ['ignore', 'tell', 'redeploy'] as const;
 /** A glob or a folder inside the repository, as git’s `glob` pathspecs: `*` matches no slash, `**` matches any folders. */
 export const WatchPath = Type.String({ minLength: 1, maxLength: 300 });
 
+/** Most members of one project. */
+export const MAX_MEMBERS = 200;
+/** A role in one project. It cannot exceed the role of the user. */
+export const MEMBER_ROLES = ['viewer', 'developer'] as const;
+export const Member = Type.Object({ user_id: Id, role: literals(MEMBER_ROLES) }, { additionalProperties: false });
+export type Member = Static<typeof Member>;
+
 /** HTTP path of the health check; a status below 400 is healthy. Without a path, every HTTP answer is healthy. */
 export const HealthPath = Type.String({ pattern: '^/[!-~]*$', maxLength: 500 });
 export const MemoryBytes = Type.Integer({
@@ -106,6 +113,10 @@ const settable = {
   on_dataset_change: literals(ON_DATASET_CHANGE),
   deploy_on_push: Type.Boolean(),
   watch_paths: Type.Array(WatchPath, { maxItems: 50 }),
+  members: Type.Array(Member, {
+    maxItems: MAX_MEMBERS,
+    description: 'users who may see the project, besides admins; empty: every user. Only admins change it',
+  }),
 };
 
 export const PROJECT_DEFAULTS = {
@@ -128,6 +139,7 @@ export const PROJECT_DEFAULTS = {
   on_dataset_change: 'tell',
   deploy_on_push: true,
   watch_paths: [],
+  members: [],
 } as const;
 
 const { git_url, domain_prefix, ...optional } = settable;

@@ -26,6 +26,12 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   ],
   'project show': ['berth project show shop', 'shows the settings of shop'],
   'project edit': ['berth project edit shop --memory-bytes 512MiB', 'limits shop to 512 MiB of memory'],
+  'project members list': ['berth project members list shop', 'shows who may see shop, besides admins'],
+  'project members add': [
+    'berth project members add ada@example.com --role developer --project shop',
+    'from now on only the members of shop and admins see it',
+  ],
+  'project members remove': ['berth project members remove ada@example.com --project shop', 'shop does not exist for Ada any more'],
   'project delete': ['berth project delete shop', 'asks, then deletes shop and its containers'],
   link: ['berth link shop', 'makes shop the project of this folder'],
   'env list': ['berth env list shop', 'shows the variables of shop'],

@@ -1,4 +1,5 @@
 /** Verbs of operators: node, dataset, user, token, device, audit. Most rows follow from their row of the route table. */
+import type { User } from '@berth/wire/user';
 import { DatasetCreate, DatasetPatch, DatasetScan } from '@berth/wire/dataset';
 import { AdmissionCreate, JoinTokenCreate } from '@berth/wire/joining';
 import type { Node } from '@berth/wire/node';
@@ -429,6 +430,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
     columns: (cli) => [
       { head: 'NAME', of: (t) => t.name },
       { head: 'ROLE', of: (t) => t.role },
+      { head: 'PROJECTS', of: (t) => (t.projects === null ? 'all' : String(t.projects.length)) },
       { head: 'EXPIRES', of: (t) => t.expires_at.slice(0, 10) },
       { head: 'LAST USED', of: (t) => ago(t.last_used_at, cli.io.now()) },
       { head: 'ID', of: (t) => t.id },
@@ -441,13 +443,14 @@ export const FLEET_COMMANDS: readonly Command[] = [
     options: [
       { flags: '--role <role>', doc: 'at most your own role (default: developer)', choices: ROLES },
       { flags: '--expires <days>', doc: 'days until it expires, at most 365 (default 90)', parse: days },
+      { flags: '--project <project>', doc: 'limit the token to this project, by name or id; may be given several times', repeats: true },
     ],
     routes: ['createToken'],
-    async run(cli, args, { role, expires }) {
+    async run(cli, args, { role, expires, project }) {
+      const projects = project as string[] | undefined;
       const expires_at = new Date(cli.io.now() + ((expires as number | undefined) ?? 90) * 86_400_000 - 60_000).toISOString();
-      const made = await cli
-        .client()
-        .call('createToken', { body: { name: argument(args, 0), role: (role as Role | undefined) ?? 'developer', expires_at } });
+      const body = { name: argument(args, 0), role: (role as Role | undefined) ?? 'developer', expires_at };
+      const made = await cli.client().call('createToken', { body: { ...body, ...(projects === undefined ? {} : { projects }) } });
       cli.print(made, () => made.token);
       cli.say(`role ${made.role}, valid until ${made.expires_at.slice(0, 10)}; the token is not shown again. Set it as BERTH_TOKEN`);
     },
@@ -511,10 +514,13 @@ function days(text: string): number {
   return count;
 }
 
+export const allUsers = (cli: Cli): Promise<User[]> =>
+  allPages((cursor) => cli.client().call('listUsers', { query: { limit: 200, ...cursor } }));
+
 /** The API knows users by id only. */
-async function userId(cli: Cli, named: string): Promise<string> {
+export async function userId(cli: Cli, named: string): Promise<string> {
   if (!named.includes('@')) return named;
-  const users = await allPages((cursor) => cli.client().call('listUsers', { query: { limit: 200, ...cursor } }));
+  const users = await allUsers(cli);
   const found = users.find((user) => user.email === named.toLowerCase());
   if (found === undefined) throw refused('not_found', `there is no user “${named}”`, 'berth user list');
   return found.id;

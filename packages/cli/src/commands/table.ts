@@ -12,6 +12,7 @@ import { STATUS_COMMANDS } from './status.ts';
 import { MCP_COMMANDS } from './mcp.ts';
 import { METRICS_COMMANDS } from './metrics.ts';
 import { PROJECT_COMMANDS } from './project.ts';
+import { RIGHTS_COMMANDS } from './rights.ts';
 import { SECRET_COMMANDS } from './secret.ts';
 
 export const COMMANDS: readonly Command[] = [
@@ -20,6 +21,7 @@ export const COMMANDS: readonly Command[] = [
   ...STATUS_COMMANDS,
   ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,
+  ...RIGHTS_COMMANDS,
   ...GIT_COMMANDS,
   ...HOOK_COMMANDS,
   ...SECRET_COMMANDS,
@@ -33,6 +35,7 @@ export const NOUNS: Readonly<Record<string, string>> = {
   context: 'Addresses to which you signed in',
   deployment: 'Deployments: list, show, watch',
   project: 'Projects: list, create, show, edit, delete',
+  'project members': 'Who may see a project, besides admins',
   env: 'Environment variables of a project',
   'deploy-key': 'The ssh key with which Berth reads a private repository',
   'git-token': 'The token with which Berth reads a private repository over https',

@@ -12,13 +12,14 @@ import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest, RawServerDefault } from 'fastify';
 import { type TSchema, Type } from 'typebox';
 import type { AgentProof } from '../domain/agent-identity.ts';
+import type { ProjectAccess } from '../domain/access.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
-import type { Caller } from './auth/callers.ts';
+import type { Caller, Callers } from './auth/callers.ts';
 import { type CreatedAnswer, keyOf, type RunOnce } from './idempotency.ts';
-import { namesIn } from './names.ts';
 import { installRawBodies } from './plugins/raw-bodies.ts';
 import { summaryOf } from './problem.ts';
+import { checkReplay, rightsOn, type RightsStores } from './rights.ts';
 import { isRole, takesIdempotencyKey } from './route-rules.ts';
 import { wantsEventStream } from './sse.ts';
 import { nulProblems } from './validation.ts';
@@ -52,8 +53,15 @@ export type Call<N extends RouteName> = {
   params: ParamsOf<N>;
   query: QueryOf<N>;
   body: BodyOf<N>;
-  /** The caller; null on routes without a role. */
+  /** The caller, with the role in the project of the request (rights.ts); null on routes without a role. */
   user: WhoOf<N> extends Exclude<Who, Role> ? null : Caller;
+  /**
+   * Checks credentials and rights again, and returns the caller as they are now. A held request calls it before it answers, a stream
+   * before it sends more. Throws if the rights have ended.
+   */
+  recheck: WhoOf<N> extends Exclude<Who, Role> ? null : () => Promise<Caller>;
+  /** Which projects the answer may name. */
+  access: (typeof ROUTES)[N]['scope'] extends 'list' ? ProjectAccess : undefined;
   /** Must be called once if the row has `etag`. */
   setEtag: Flagged<N, 'etag', SetEtag>;
   /** The If-Match header. */
@@ -78,15 +86,14 @@ const PUBLIC_BODY_LIMIT = 8_192;
 export function createDefine(
   server: Server,
   audit: Audit,
-  stores: Parameters<typeof namesIn>[1],
-  runOnce: RunOnce,
+  { stores, callers, runOnce }: { stores: RightsStores; callers: Pick<Callers, 'user'>; runOnce: RunOnce },
 ): { route: Define; assertComplete(): void } {
   const defined = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
     const row: Route = ROUTES[name];
     if (defined.has(name)) throw new Error(`route ${name} has two handlers`);
     defined.add(name);
-    const resolveNames = isRole(row.who) ? namesIn(row, stores) : null;
+    const checkRights = isRole(row.who) ? rightsOn(row, stores) : null;
     const register = (scope: Pick<Server, 'route'>): unknown =>
       scope.route({
         method: row.method,
@@ -98,13 +105,15 @@ export function createDefine(
         preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
         handler: async (request, reply) => {
           if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
-          await resolveNames?.(request.params, request.query);
+          const user = checkRights === null ? null : await checkRights(request, request.caller as Caller);
           // Fastify has validated the request against this row, and access.ts has set `caller` if the row requires a role.
           const call = {
             params: request.params,
             query: request.query,
             body: request.body,
-            user: request.caller,
+            user,
+            recheck: checkRights === null ? null : async () => checkRights(request, await callers.user(request.headers.authorization)),
+            access: row.scope === 'list' ? user?.access : undefined,
             setEtag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
             ifMatch: row.locked === true ? request.headers['if-match'] : undefined,
             stream: row.streams === true ? wantsEventStream(request.raw) : undefined,
@@ -120,7 +129,7 @@ export function createDefine(
           };
           const key = takesIdempotencyKey(row) ? keyOf(request) : null;
           if (key !== null) {
-            const text = await createOnce(row, key, { user: request.caller as Caller, request, reply }, run);
+            const text = await createOnce(row, key, { user: user as Caller, request, reply }, run);
             return reply.code(row.status).type(JSON_TYPE).send(text);
           }
           const answer = await run();
@@ -153,6 +162,7 @@ export function createDefine(
       const location = locationOf(row, request.params, answer);
       return { text: JSON.stringify(answer), headers: { location, ...(etag === undefined ? {} : { etag: String(etag) }) }, target };
     });
+    if (done.replayed) await checkReplay(row, done.target, user, stores);
     void reply.headers(done.headers);
     if (done.replayed) void reply.header('idempotent-replayed', 'true');
     if (done.target !== null) request.audited = { ...request.audited, target: done.target };

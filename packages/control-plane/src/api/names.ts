@@ -1,17 +1,23 @@
 /**
  * Replaces names by ids in requests of people: `:id` below /api/projects, /api/datasets and /api/nodes, and the filter `project_id`.
- * Checks that the user of the filter `user_id` exists. Handlers see only ids.
+ * Checks that the user of the filter `user_id` exists. Handlers see only ids. A project that the caller may not see does not exist.
  */
 import type { Route } from '@berth/wire/route';
+import type { Role } from '@berth/wire/vocabulary';
 import { type TSchema, Type } from 'typebox';
+import { roleIn } from '../domain/access.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { Stores } from '../domain/stores.ts';
+import type { Caller } from './auth/callers.ts';
 
 type Kind = 'project' | 'dataset' | 'node';
 const KINDS: Record<string, Kind> = { projects: 'project', datasets: 'dataset', nodes: 'node' };
 
-/** Replaces the names in a request by ids. Throws not_found (path), ambiguous, validation (filter). */
-export type ResolveNames = (params: unknown, query: unknown) => Promise<void>;
+/**
+ * Replaces the names in a request by ids. Returns the caller's role in the named project, or null if the request names none. Throws
+ * not_found (path), ambiguous, validation (filter).
+ */
+export type ResolveNames = (params: unknown, query: unknown, caller: Caller) => Promise<Role | null>;
 
 /** Returns null if the route has no parameter that can be a name. */
 export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'users'>): ResolveNames | null {
@@ -21,10 +27,16 @@ export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets'
   const byUser = filters.includes('user_id');
   if (inPath === undefined && !byProject && !byUser) return null;
 
-  async function idOf(kind: Kind, given: string): Promise<string> {
-    const id = kind === 'node' ? await nodeOf(given) : await stores[`${kind}s`].idOf(given);
-    if (id === null) throw new DomainError('not_found', `no ${kind} has the id or name ${quoted(given)}`);
-    return id;
+  async function projectOf(given: string, caller: Caller): Promise<{ id: string; role: Role } | null> {
+    const project = await stores.projects.guarded(given);
+    const role = project === null ? null : roleIn(project, caller);
+    return project === null || role === null ? null : { id: project.id, role };
+  }
+
+  async function found(kind: Kind, given: string, caller: Caller): Promise<{ id: string; role: Role | null }> {
+    if (kind === 'project') return (await projectOf(given, caller)) ?? missing(kind, given);
+    const id = kind === 'node' ? await nodeOf(given) : await stores.datasets.idOf(given);
+    return id === null ? missing(kind, given) : { id, role: null };
   }
 
   async function nodeOf(given: string): Promise<string | null> {
@@ -34,15 +46,18 @@ export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets'
     throw new DomainError('ambiguous', `${quoted(given)} is the name of ${nodes.length} nodes: ${which}`);
   }
 
-  return async (params, query) => {
+  return async (params, query, caller) => {
+    let role: Role | null = null;
     const [named, filter] = [params as { id: string }, query as { project_id?: string; user_id?: string }];
-    if (inPath !== undefined) named.id = await idOf(inPath, named.id);
+    if (inPath !== undefined) ({ id: named.id, role } = await found(inPath, named.id, caller));
     if (byProject && filter.project_id !== undefined) {
-      const id = await stores.projects.idOf(filter.project_id);
-      if (id === null) throw invalid('project_id', 'exists', 'no project has this id or name');
-      filter.project_id = id;
+      const project = await projectOf(filter.project_id, caller);
+      if (project === null) throw invalid('project_id', 'exists', 'no project has this id or name');
+      filter.project_id = project.id;
+      role = project.role;
     }
     if (byUser && filter.user_id !== undefined) await checkUser(filter.user_id);
+    return role;
   };
 
   async function checkUser(id: string): Promise<void> {
@@ -53,6 +68,10 @@ export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets'
       throw error;
     }
   }
+}
+
+function missing(kind: Kind, given: string): never {
+  throw new DomainError('not_found', `no ${kind} has the id or name ${quoted(given)}`);
 }
 
 const namesOf = (query: TSchema | undefined): string[] =>

@@ -178,7 +178,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   server.addHook('preClose', async () => holds.closeAll());
 
   const runOnce = createRunOnce({ idempotencyAnswers: deps.stores.idempotencyAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
-  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), deps.stores, runOnce);
+  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), { stores: deps.stores, callers, runOnce });
   const document = documentOf(deps.settings.publicUrl);
   installErrorsPage(server);
   await installDocsPage(server, document);
@@ -191,10 +191,10 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   projectRoutes(route, deps);
   secretRoutes(route, deps);
   datasetRoutes(route, deps);
-  deploymentRoutes(route, { ...deps, holds, callers });
+  deploymentRoutes(route, { ...deps, holds });
   hookRoutes(route, { ...deps, refusals: createAttempts(deps.now, REFUSED_DELIVERIES_A_MINUTE) });
-  eventRoutes(route, { ...deps, holds, callers });
-  logRoutes(route, { ...deps, holds, callers });
+  eventRoutes(route, { ...deps, holds });
+  logRoutes(route, { ...deps, holds });
   nodeRoutes(route, { ...deps, nodeChanges });
   joiningRoutes(route, deps);
   gitRoutes(route, { ...deps, agents });

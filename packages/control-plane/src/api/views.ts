@@ -329,6 +329,7 @@ export const deviceTokenView = ({ identity, ...t }: DeviceTokenRecord): DeviceTo
 
 export const apiTokenView = (t: ApiTokenRecord): ApiToken => ({
   ...t,
+  projects: t.projects === null ? null : [...t.projects],
   created_at: time(t.created_at),
   expires_at: time(t.expires_at),
   last_used_at: timeOrNull(t.last_used_at),

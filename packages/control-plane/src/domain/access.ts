@@ -1,4 +1,5 @@
-/** Roles and their order. A route names the lowest role that may use it. Pure. */
+/** Roles and their order, and rights on projects. A route names the lowest role that may use it. Pure. */
+import type { Member } from '@berth/wire/project';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 
 /** viewer < developer < admin. */
@@ -6,5 +7,30 @@ export const atLeast = (role: Role, needed: Role): boolean => ROLES.indexOf(role
 
 /** Values of `env` are often credentials, so only roles that may change them see them. */
 export const maySeeEnv = (role: Role): boolean => atLeast(role, 'developer');
+
+/** Which projects a caller may see. */
+export type ProjectAccess = {
+  userId: string;
+  /** The user is an admin, whatever the role of the token. Admins see every project. */
+  isAdmin: boolean;
+  /** The only projects of the token; null: no limit. It stays a limit when the projects are deleted. */
+  only: readonly string[] | null;
+};
+
+/** The fields of a project that decide who may see it. */
+export type Guarded = { id: string; members: readonly Member[] };
+
+export const seesAll = ({ isAdmin, only }: ProjectAccess): boolean => isAdmin && only === null;
+
+/**
+ * Returns the role of a caller in a project, or null if the caller may not see it. A project with members is visible only to them and to
+ * admins. The role of a member cannot exceed the caller's own role.
+ */
+export function roleIn(project: Guarded, { role, access }: { role: Role; access: ProjectAccess }): Role | null {
+  if (access.only !== null && !access.only.includes(project.id)) return null;
+  if (access.isAdmin || project.members.length === 0) return role;
+  const member = project.members.find((m) => m.user_id === access.userId);
+  return member === undefined ? null : lowerOf(member.role, role);
+}
 
 export const lowerOf = (a: Role, b: Role): Role => (atLeast(a, b) ? b : a);

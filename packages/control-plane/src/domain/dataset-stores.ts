@@ -3,6 +3,7 @@
  * store/datasets/dataset-versions.ts. The rules of stores.ts apply.
  */
 import type { DatasetCreate, DatasetHistoryRow, DatasetPatch, DatasetState } from '@berth/wire/dataset';
+import type { ProjectAccess } from './access.ts';
 import type { DatasetFact } from './facts.ts';
 import type { DatasetRecord, DatasetVersionRecord } from './records.ts';
 import type { RecordGuard } from './guard.ts';
@@ -45,14 +46,14 @@ export type DatasetStore = {
   /** Returns the state and the last scan of each dataset, for metrics. */
   overview(): Promise<{ id: string; name: string; status: DatasetState; last_scanned_at: number | null }[]>;
   /** Changes the given fields. After a change of the folder a scan is due at once. Throws not_found, being_deleted, dataset_name_taken. */
-  patch(id: string, patch: DatasetPatch, now: number, guard?: RecordGuard<DatasetRecord>): Promise<DatasetRecord>;
+  patch(id: string, patch: DatasetPatch, now: number, guard?: RecordGuard<DatasetRecord>, access?: ProjectAccess): Promise<DatasetRecord>;
   /**
    * Makes a scan due at once, or after the current scan. Throws not_found, being_deleted, wrong_state (`acceptLoss` while the share
    * cannot be read or is another one).
    */
   requestScan(id: string, asked: { full: boolean; acceptLoss: boolean; acceptShare?: boolean }, now: number): Promise<DatasetRecord>;
   /** Marks it for deletion. Idempotent. Throws not_found, dataset_in_use (a project or a deployment that is not terminal uses it). */
-  markDeleting(id: string, now: number, guard?: RecordGuard<DatasetRecord>): Promise<DatasetRecord>;
+  markDeleting(id: string, now: number, guard?: RecordGuard<DatasetRecord>, access?: ProjectAccess): Promise<DatasetRecord>;
   listDeleting(): Promise<DatasetRecord[]>;
   /** Removes a marked dataset with its versions, history and tree objects, in short transactions. */
   remove(id: string): Promise<void>;

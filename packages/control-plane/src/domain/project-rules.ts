@@ -35,6 +35,7 @@ export function settingsOf(input: ProjectCreate): Settings {
     env: given.env ?? {},
     build_args: given.build_args ?? {},
     watch_paths: given.watch_paths ?? [],
+    members: given.members ?? [],
     datasets,
     volumes,
     replace,
@@ -58,12 +59,20 @@ export function projectProblems(
   if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
   if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
   if (given.watch_paths !== undefined) problems.push(...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)));
+  if (given.members !== undefined) problems.push(...memberProblems(given.members));
   if (given.env !== undefined) problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
   if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));
   if (given.volumes !== undefined || given.datasets !== undefined) problems.push(...volumeProblems(settings));
   if (given.datasets !== undefined || given.volumes !== undefined || given.replace !== undefined) problems.push(replaceProblem(settings));
   return problems.filter((p) => p !== null);
 }
+
+const memberProblems = (members: ProjectSettings['members']): FieldProblem[] =>
+  members.flatMap(({ user_id }, i) =>
+    members.findIndex((other) => other.user_id === user_id) < i
+      ? [{ field: `members[${i}].user_id`, rule: 'unique', message: 'this user is listed twice' }]
+      : [],
+  );
 
 const NO_LOGIN: FieldProblem = {
   field: 'auth_required',

@@ -8,6 +8,7 @@ import type { TaskProgress } from '@berth/wire/dataset';
 import type { LogLineIn, SyncPayload, TaskReport } from '@berth/wire/task';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { RegistrationContext, SecretState } from './agent-identity.ts';
+import type { Guarded, ProjectAccess } from './access.ts';
 import type { BackupStore } from './backups.ts';
 import type { CleanUpStore } from './clean-up.ts';
 import type { Notifier } from './changes.ts';
@@ -58,22 +59,34 @@ import type { VolumeCopy } from './volume-copy.ts';
 export type ProjectStore = {
   /**
    * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws name_taken, domain_prefix_taken, validation
-   * (a dataset is unknown or being deleted).
+   * (a dataset is unknown or being deleted, a member is unknown). `access`: errors name no project that this caller may not see.
    */
-  create(input: ProjectCreate, now: number): Promise<ProjectRecord>;
+  create(input: ProjectCreate, now: number, access?: ProjectAccess): Promise<ProjectRecord>;
   /** Throws not_found. */
   get(id: string): Promise<ProjectRecord>;
   /** Returns the existing records; missing ids are skipped. */
   getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
-  list(page: Page, filter?: NameFilter): Promise<Paged<ProjectRecord>>;
+  /** `access`: only projects that this caller may see. */
+  list(page: Page, filter?: NameFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
+  /** Returns what decides who may see the project with this id, else with this name; null if there is none. */
+  guarded(idOrName: string): Promise<Guarded | null>;
+  /** Returns those of these ids that the caller may see. A deleted project counts as it was. */
+  visible(ids: readonly string[], access: ProjectAccess): Promise<Set<string>>;
+  /** Removes members of projects that are gone and of which no event is left. Returns the number of removed rows. */
+  sweep(now: number): Promise<number>;
   /** Returns the id of the project with this id, else with this name, else null. */
   idOf(idOrName: string): Promise<string | null>;
   /**
    * Changes the given fields and raises flow_version. A function as `change` runs inside the transaction with the current project,
    * possibly more than once, and throws to reject. A prefix is also taken while another project still serves under it. Throws
-   * not_found, domain_prefix_taken, being_deleted, validation.
+   * not_found, domain_prefix_taken, being_deleted, validation. `access`: as in `create`.
    */
-  patch(id: string, change: RecordChange<ProjectRecord, Partial<ProjectSettings>>, now: number): Promise<ProjectRecord>;
+  patch(
+    id: string,
+    change: RecordChange<ProjectRecord, Partial<ProjectSettings>>,
+    now: number,
+    access?: ProjectAccess,
+  ): Promise<ProjectRecord>;
   /**
    * Marks it for deletion and raises flow_version. Idempotent. `volumes`: its volumes are deleted too; without it they stay on their
    * nodes. Throws not_found.
@@ -94,8 +107,10 @@ export type DeploymentStore = {
   get(id: string): Promise<DeploymentRecord>;
   /** Returns the number of deployments in each state. */
   countByStatus(): Promise<Map<DeploymentState, number>>;
-  /** Lists newest first. */
-  list(filter: { project_id?: string; status?: DeploymentState }, page: Page): Promise<Paged<DeploymentSummary>>;
+  /** Lists newest first. `access`: only deployments of projects that this caller may see. */
+  list(filter: { project_id?: string; status?: DeploymentState }, page: Page, access?: ProjectAccess): Promise<Paged<DeploymentSummary>>;
+  /** Returns the project of a deployment, as `guarded` of projects; null if there is no such deployment. */
+  projectOf(id: string): Promise<Guarded | null>;
   events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;
   /** Returns the deployments that are not settled, oldest first. */
   inProgress(): Promise<{ id: string; project_id: string; status: DeploymentState }[]>;

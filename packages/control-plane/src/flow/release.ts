@@ -15,6 +15,7 @@ const AT_ONCE = [
   'on_dataset_change',
   'deploy_on_push',
   'watch_paths',
+  'members',
 ] as const satisfies readonly (keyof ProjectSettings)[];
 const isAtOnce = (name: keyof ProjectSettings): boolean => (AT_ONCE as readonly string[]).includes(name);
 

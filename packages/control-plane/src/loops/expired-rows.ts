@@ -23,6 +23,7 @@ export const deleteExpiredRows =
       stores.hooks,
       stores.commitStatuses,
       stores.usage,
+      stores.projects,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

@@ -7,6 +7,8 @@ import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentsOf } from './kept-settings.ts';
 import { keyAfter, paged } from './pages.ts';
+import { visible } from './project-access.ts';
+import { guardedOf } from './rows/project.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
 import { createStatusCounts } from './status-counts.ts';
 import { UNSETTLED_STATES } from './states.ts';
@@ -24,12 +26,24 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
 
     countByStatus: createStatusCounts(kysely),
 
-    async list(filter, page) {
+    async projectOf(id) {
+      const row = await kysely
+        .selectFrom('deployments')
+        .innerJoin('projects', 'projects.id', 'deployments.project_id')
+        .select(['projects.id', 'projects.members'])
+        .where('deployments.id', '=', id)
+        .executeTakeFirst();
+      return row === undefined ? null : guardedOf(row);
+    },
+
+    async list(filter, page, access) {
       let query = kysely
         .selectFrom('deployments')
         .select(SUMMARY_COLUMNS)
         .limit(page.limit + 1);
       if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+      const seen = visible(access, 'deployments.project_id');
+      if (seen !== null) query = query.where(seen);
       // In the order of the requests: the machine's clock may have been set back between two of them.
       if (filter.project_id !== undefined) {
         const before = keyAfter(page.cursor, ['number']);

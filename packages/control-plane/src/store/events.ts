@@ -6,9 +6,11 @@
  * in the order of their numbers.
  */
 import type { EventStore, FeedEvent } from '../domain/event-store.ts';
+import { sql } from 'kysely';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { Connection } from './engine/connection.ts';
+import { visible } from './project-access.ts';
 
 /** Number of events that are kept, and the number of new events after which the surplus is removed. */
 const KEPT = 10_000;
@@ -39,12 +41,16 @@ export async function writeEvents({ capabilities }: Pick<Connection, 'capabiliti
 }
 
 export const createEventStore = (db: Database): EventStore => ({
-  read: (after, limit) =>
+  read: (after, limit, access) =>
     db.snapshot(async (tx) => {
       const end = async (order: 'asc' | 'desc'): Promise<number | null> =>
         (await tx.selectFrom('events').select('seq').orderBy('seq', order).limit(1).executeTakeFirst())?.seq ?? null;
       const [oldest, newest] = [await end('asc'), await end('desc')];
-      const events = tx.selectFrom('events').selectAll();
+      const seen = visible(access, 'events.project_id');
+      const events = tx
+        .selectFrom('events')
+        .selectAll()
+        .$if(seen !== null, (q) => q.where((eb) => eb.or([eb('project_id', 'is', null), seen ?? sql<boolean>`1 = 1`])));
       if (after === null) {
         const items = await events.orderBy('seq', 'desc').limit(limit).execute();
         return { items: items.toReversed(), oldest, newest: newest ?? 0, gap: false };

@@ -17,13 +17,14 @@ import { ENDED_AT } from './ended-work.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { dropMovedToken } from './git/git-tokens.ts';
 import type { NewId } from './ids.ts';
-import { idOf } from './names.ts';
+import { guardedProject, idOf } from './names.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { existing, lockedProject } from './project-row.ts';
 import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
-import { projectOf, settingColumns } from './rows/project.ts';
+import { refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
+import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { endVolumes } from './volumes.ts';
 
 export function createProjectStore(db: Database, newId: NewId, clock: () => number): ProjectStore {
@@ -41,13 +42,14 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
   };
 
   return {
-    async create(input, now) {
+    async create(input, now, access) {
       const { name, settings } = withDefaults(input);
       const wanted = { id: null, name, domain_prefix: settings.domain_prefix };
       return unique(wanted, () =>
         db.write(async (tx) => {
           await refuseUnknownDatasets(db, tx, settings.datasets);
-          await refuseNestedWriters(db, tx, { id: null, name }, settings.datasets);
+          await refuseNestedWriters(db, tx, { id: null, name }, settings.datasets, access);
+          await refuseUnknownMembers(tx, settings.members, []);
           await refuseTaken(db, tx, wanted);
           const row = {
             id: newId(),
@@ -60,6 +62,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
             updated_at: now,
           };
           const created = await tx.insertInto('projects').values(row).returningAll().executeTakeFirstOrThrow();
+          await setMembers(tx, created.id, settings.members);
           await writeEvents(db, tx, [projectEvent(created, 'created', now)]);
           return projectOf(created);
         }),
@@ -82,11 +85,19 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
 
     idOf: (idOrName) => idOf(db.kysely, 'projects', idOrName),
 
-    async list(page, { name } = {}) {
+    guarded: (idOrName) => guardedProject(db.kysely, idOrName),
+
+    visible: (ids, access) => visibleOf(db.kysely, ids, access),
+
+    sweep: () => removeOldMembers(db),
+
+    async list(page, { name } = {}, access) {
       const after = keyAfter(page.cursor, ['string']);
       let query = db.kysely.selectFrom('projects').selectAll();
       if (name !== undefined) query = query.where('name', '=', name);
       if (after !== null) query = query.where('name', '>', after[0]);
+      const seen = visible(access, 'projects.id');
+      if (seen !== null) query = query.where(seen);
       const rows = await query
         .orderBy('name')
         .limit(page.limit + 1)
@@ -94,7 +105,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       return paged(rows, page, (row) => [row.name], projectOf);
     },
 
-    patch(id, change, now) {
+    patch(id, change, now, access) {
       const wanted: Wanted = { id, name: null, domain_prefix: null };
       return unique(wanted, () =>
         db.write(async (tx) => {
@@ -104,7 +115,11 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
           if (patch.env !== undefined) await refuseSecretNames(tx, id, patch.env);
           if (patch.datasets !== undefined) {
             await refuseUnknownDatasets(db, tx, patch.datasets);
-            await refuseNestedWriters(db, tx, project, patch.datasets);
+            await refuseNestedWriters(db, tx, project, patch.datasets, access);
+          }
+          if (patch.members !== undefined) {
+            await refuseUnknownMembers(tx, patch.members, guardedOf(project).members);
+            await setMembers(tx, id, patch.members);
           }
           const moved = patch.git_url === undefined ? [] : await dropMovedToken(tx, project, patch.git_url, now);
           wanted.domain_prefix = patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
@@ -214,7 +229,17 @@ async function refuseSecretNames(tx: Tx, id: string, env: ProjectSettings['env']
 function withDefaults({ name, ...given }: ProjectCreate): { name: string; settings: ProjectSettings } {
   return {
     name,
-    settings: { ...PROJECT_DEFAULTS, env: {}, build_args: {}, datasets: [], volumes: [], watch_paths: [], replace: 'rolling', ...given },
+    settings: {
+      ...PROJECT_DEFAULTS,
+      env: {},
+      build_args: {},
+      datasets: [],
+      volumes: [],
+      watch_paths: [],
+      members: [],
+      replace: 'rolling',
+      ...given,
+    },
   };
 }
 

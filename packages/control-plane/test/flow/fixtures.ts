@@ -30,6 +30,7 @@ export const SETTINGS: ProjectSettings = {
   replace: 'rolling',
   on_dataset_change: 'tell',
   deploy_on_push: true,
+  members: [],
   watch_paths: [],
   volumes: [],
 };

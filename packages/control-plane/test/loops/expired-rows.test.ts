@@ -31,7 +31,7 @@ test('expired rows are removed, and the others stay', async () => {
     await stores.deviceCodes.decide(`u-${name}`, true, identity, at);
     expect(await stores.deviceCodes.poll(`d-${name}`, { id: name, hash: name, expires_at }, at)).toBe('issued');
     await stores.apiSessions.create({ id: name, user_id: user.id, refresh_hash: name, address: '', expires_at }, at);
-    await stores.apiTokens.create({ id: name, user_id: user.id, name, hash: name, role: 'viewer', expires_at }, at);
+    await stores.apiTokens.create({ id: name, user_id: user.id, name, hash: name, role: 'viewer', projects: null, expires_at }, at);
   }
   await api.call('createProject', { body: {} });
 

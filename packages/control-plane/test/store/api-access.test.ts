@@ -62,7 +62,7 @@ test.each([
   ['another password', { password_hash: 'other' }, true],
   ['no password', { password_hash: null }, true],
   ['disabled', { disabled: true }, true],
-  ['another role', { role: 'viewer' as const }, false],
+  ['another role', { role: 'viewer' as const, projects: null }, false],
 ])('%s: sessions end %s', async (_, change, ends) => {
   const stores = await open();
   const ann = await userIn(stores);
@@ -106,10 +106,14 @@ test('a personal token is found while it is valid, listed for its owner and dele
   const stores = await open();
   const [ann, bob] = [await userIn(stores), await userIn(stores, 'bob')];
   const make = (user: UserRecord, name: string, now = NOW) =>
-    stores.apiTokens.create({ id: `t-${name}`, user_id: user.id, name, hash: `h-${name}`, role: 'viewer', expires_at: NOW + LIFE }, now);
+    stores.apiTokens.create(
+      { id: `t-${name}`, user_id: user.id, name, hash: `h-${name}`, role: 'viewer', projects: null, expires_at: NOW + LIFE },
+      now,
+    );
   const made = await make(ann, 'one');
   expect(made).toEqual({
     id: 't-one',
+    projects: null,
     user_id: ann.id,
     name: 'one',
     role: 'viewer',

@@ -61,7 +61,10 @@ async function useIdentity(stores: Stores): Promise<void> {
   await stores.apiSessions.find('s', NOW);
   await stores.apiSessions.rotate('s', { old: 'r', next: 'n' }, NOW + 9, NOW);
   await stores.apiSessions.end('s');
-  await stores.apiTokens.create({ id: 't', user_id: user.id, name: 'n', hash: 'h', role: 'viewer', expires_at: NOW + 9 }, NOW);
+  await stores.apiTokens.create(
+    { id: 't', user_id: user.id, name: 'n', hash: 'h', role: 'viewer', projects: null, expires_at: NOW + 9 },
+    NOW,
+  );
   await stores.apiTokens.find('h', NOW);
   await stores.apiTokens.list(user.id, NOW, page);
   await stores.apiTokens.used('t', NOW);

@@ -3,7 +3,7 @@ import type { Live } from '@berth/kit/live';
 import type { Logger } from '@berth/kit/log';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import { LRUCache } from 'lru-cache';
-import { lowerOf } from '../../domain/access.ts';
+import { lowerOf, type ProjectAccess } from '../../domain/access.ts';
 import type { Changes } from '../../domain/changes.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
@@ -19,7 +19,10 @@ const TTL_MS = 2_000;
 const LAST_USED_PRECISION_MS = 60_000;
 
 /** The user with the rights of the credential: `role` is no higher than that of a personal token. */
-export type Caller = UserRecord & { credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string } };
+export type Caller = UserRecord & {
+  credential: { kind: 'session'; id: string } | { kind: 'api_token'; id: string; name: string };
+  access: ProjectAccess;
+};
 
 export type Callers = {
   /** Returns the user of `Authorization`. Throws unauthenticated. */
@@ -37,6 +40,12 @@ export type CallerDeps = {
   log: Logger;
 };
 
+const accessOf = (user: UserRecord, only: readonly string[] | null): ProjectAccess => ({
+  userId: user.id,
+  isAdmin: user.role === 'admin',
+  only,
+});
+
 export function createCallers(deps: CallerDeps): Callers {
   const { stores, now, log } = deps;
   const callerCache = new LRUCache<string, { caller: Caller; expiresAt: number }>({ max: 2_000, ttl: TTL_MS });
@@ -46,7 +55,7 @@ export function createCallers(deps: CallerDeps): Callers {
   async function callerOfSession(id: string, origin: Origin | null): Promise<Caller | null> {
     const found = await stores.apiSessions.find(id, now());
     if (found === null || found.user.disabled || !(await isOriginValid(stores, origin, now()))) return null;
-    const caller: Caller = { ...found.user, credential: { kind: 'session', id } };
+    const caller: Caller = { ...found.user, credential: { kind: 'session', id }, access: accessOf(found.user, null) };
     callerCache.set(`session ${id}`, { caller, expiresAt: found.session.expires_at });
     return caller;
   }
@@ -57,8 +66,10 @@ export function createCallers(deps: CallerDeps): Callers {
     const { token, user } = found;
     const caller: Caller = {
       ...user,
-      role: lowerOf(token.role, user.role),
+      // No token that is limited to projects acts as an admin.
+      role: lowerOf(token.projects === null ? token.role : lowerOf(token.role, 'developer'), user.role),
       credential: { kind: 'api_token', id: token.id, name: token.name },
+      access: accessOf(user, token.projects),
     };
     callerCache.set(`token ${hash}`, { caller, expiresAt: token.expires_at });
     if (token.last_used_at === null || now() - token.last_used_at >= LAST_USED_PRECISION_MS)

@@ -1,4 +1,5 @@
-/** Authenticates and authorizes every request by the `who` of its row. Runs before the body is read. */
+/** Authenticates and authorizes every request by the `who` of its row. Runs before the body is read. Rights on projects: rights.ts. */
+import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import type { Role } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
@@ -9,6 +10,7 @@ import type { Agents } from '../agents.ts';
 import type { Callers } from '../auth/callers.ts';
 import type { SecretUse } from '../auth/secret-use.ts';
 import type { Server } from '../define.ts';
+import { refuseOutsideProjects } from '../rights.ts';
 
 type Seen = {
   presence: Presence;
@@ -41,15 +43,16 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
       request.gatewaySecret = callers.gateway(request.headers['x-gateway-secret']);
       vouchFor(request);
       secretUse.gatewaySent(request.gatewaySecret, request.ip);
-    } else return person(request, who);
+    } else return person(request, name === undefined ? null : ROUTES[name], who);
     done();
   });
 
-  async function person(request: FastifyRequest, who: Role): Promise<void> {
+  async function person(request: FastifyRequest, row: Route | null, who: Role): Promise<void> {
     const user = await callers.user(request.headers.authorization);
     presence.seen();
     request.caller = user;
     if (!atLeast(user.role, who))
       throw new DomainError('forbidden', `this request requires the role ${who} or a higher one; your role is ${user.role}`);
+    if (row !== null) refuseOutsideProjects(row, user);
   }
 }

@@ -49,17 +49,17 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
 
   route('getDataset', async ({ params, setEtag }) => view(await stores.datasets.get(params.id), setEtag));
 
-  route('patchDataset', async ({ params, body, setEtag, ifMatch }) => {
+  route('patchDataset', async ({ params, body, setEtag, ifMatch, access }) => {
     // Throws not_found before the folder is checked.
     await stores.datasets.get(params.id);
     const patch = body.nfs_path === undefined ? body : { ...body, nfs_path: await checkedPath(body.nfs_path) };
-    const dataset = await stores.datasets.patch(params.id, patch, now(), unchanged(ifMatch));
+    const dataset = await stores.datasets.patch(params.id, patch, now(), unchanged(ifMatch), access);
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);
   });
 
-  route('deleteDataset', async ({ params, setEtag, ifMatch }) => {
-    const dataset = await stores.datasets.markDeleting(params.id, now(), unchanged(ifMatch));
+  route('deleteDataset', async ({ params, setEtag, ifMatch, access }) => {
+    const dataset = await stores.datasets.markDeleting(params.id, now(), unchanged(ifMatch), access);
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);
   });

@@ -1,12 +1,13 @@
 /** Routes of deployments. The flow decides what happens to a deployment. */
 import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ProjectAccess } from '../../domain/access.ts';
 import type { Topic } from '../../domain/changes.ts';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
 import type { DeploymentStore } from '../../domain/stores.ts';
 import type { NewDeployment } from '../../flow/drive.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
-import type { Caller, Callers } from '../auth/callers.ts';
+import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
@@ -21,8 +22,8 @@ type DeploymentFilter = Parameters<DeploymentStore['list']>[0];
 /** Poll interval of a held request without a notification. */
 const POLL_MS = 5_000;
 
-export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
-  const { stores, driver, changes, settings, holds, callers } = deps;
+export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
+  const { stores, driver, changes, settings, holds } = deps;
 
   /** Reads the related records of several deployments. `running`: complete records of those that run. */
   async function contextsOf(
@@ -96,29 +97,30 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds; 
   async function list(
     filter: DeploymentFilter,
     query: { limit?: number; cursor?: string },
+    access?: ProjectAccess,
   ): Promise<{ items: DeploymentItem[]; next_cursor: string | null }> {
-    const { items, next } = await stores.deployments.list(filter, pageOf(query));
+    const { items, next } = await stores.deployments.list(filter, pageOf(query), access);
     const running = await stores.deployments.getMany(items.filter((d) => d.status === 'running').map((d) => d.id));
     const contextOf = await contextsOf(items, running);
     return { items: items.map((d) => deploymentItem(d, contextOf(d), settings)), next_cursor: next };
   }
   const stateFilter = (query: DeploymentFilter): DeploymentFilter => (query.status === undefined ? {} : { status: query.status });
 
-  route('listDeployments', ({ query }) =>
-    list({ ...stateFilter(query), ...(query.project_id === undefined ? {} : { project_id: query.project_id }) }, query),
+  route('listDeployments', ({ query, access }) =>
+    list({ ...stateFilter(query), ...(query.project_id === undefined ? {} : { project_id: query.project_id }) }, query, access),
   );
 
   route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));
 
-  route('getDeployment', async ({ params, query, user, setEtag, request, reply }) => {
+  route('getDeployment', async ({ params, query, user, recheck, setEtag, request, reply }) => {
     const knownEtag = request.headers['if-none-match'];
     const read = async () => {
       const deployment = await view(await stores.deployments.get(params.id));
       return { deployment, etag: etagOf(JSON.stringify(deployment)) };
     };
     const result = await holdWhile(read, knownEtag, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
-    // Check the caller again: the rights may have ended while the request was held.
-    if ((query.wait ?? 0) > 0) await callers.user(request.headers.authorization);
+    // The rights may have ended while the request was held.
+    if ((query.wait ?? 0) > 0) await recheck();
     setEtag(result.etag);
     if (!matchesEtag(knownEtag, result.etag)) return result.deployment;
     void reply.code(304).send();

@@ -4,35 +4,40 @@
  * no id, so a reader that reconnects gets it again.
  */
 import type { Event } from '@berth/wire/event';
-import type { Role } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/errors.ts';
 import type { FeedEvent } from '../../domain/event-store.ts';
-import type { Callers } from '../auth/callers.ts';
+import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
 import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { time } from '../views.ts';
 
+type Recheck = () => Promise<Caller>;
+
 const PAGE = 200;
 /** Poll interval without a notification: another control plane may write events, and some writers here do not notify. */
 const POLL_MS = 1_000;
 const HEARTBEAT_MS = 15_000;
 
-export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
-  const { stores, changes, holds, callers, now } = deps;
+export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
+  const { stores, changes, holds, now } = deps;
 
-  route('events', async ({ query, user, stream, request, reply }) => {
-    if (stream) return follow(resumeAt(request.raw, query.after ?? null), user.id, request, reply);
-    const page = await read(query.after ?? null, query.limit ?? PAGE, user.role);
+  route('events', async ({ query, user, recheck, stream, request, reply }) => {
+    if (stream) return follow(resumeAt(request.raw, query.after ?? null), { userId: user.id, recheck }, request, reply);
+    const page = await read(query.after ?? null, query.limit ?? PAGE, user);
     return { items: page.items, next: page.next, gap: page.gap };
   });
 
   /** Reads a page of events. `next` also passes events that the caller may not see, so that they are not read again. */
-  async function read(after: number | null, limit: number, role: Role): Promise<{ items: Event[]; next: number; gap: boolean }> {
-    const { items, oldest, newest, gap } = await stores.events.read(after, limit);
-    const next = items.at(-1)?.seq ?? newest;
+  async function read(
+    after: number | null,
+    limit: number,
+    { role, access }: Caller,
+  ): Promise<{ items: Event[]; next: number; gap: boolean }> {
+    const { items, oldest, newest, gap } = await stores.events.read(after, limit, access);
+    const next = items.length < limit ? newest : (items.at(-1)?.seq ?? newest);
     const seen = items.filter((event) => maySee(event, role)).map(eventView);
     return { items: gap ? [gapEvent(oldest ?? 0), ...seen] : seen, next, gap };
   }
@@ -43,13 +48,18 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
     message: `events before ${oldest} were removed: reload what you show`,
   });
 
-  async function follow(after: number | null, userId: string, request: FastifyRequest, reply: FastifyReply): Promise<typeof SENT> {
+  async function follow(
+    after: number | null,
+    { userId, recheck }: { userId: string; recheck: Recheck },
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<typeof SENT> {
     const hold = holds.begin('events', reply.raw, userId);
     if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
     reply.hijack();
     const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
     try {
-      await pump(after ?? (await stores.events.read(null, 1)).newest, stream, hold, request);
+      await pump(after ?? (await stores.events.read(null, 1)).newest, stream, hold, recheck);
     } catch (error) {
       // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
       if (!hold.signal.aborted && !(error instanceof DomainError)) request.log.error({ err: error }, 'event stream failed');
@@ -60,7 +70,7 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
     return SENT;
   }
 
-  async function pump(from: number, stream: EventStream, hold: Hold, request: FastifyRequest): Promise<void> {
+  async function pump(from: number, stream: EventStream, hold: Hold, recheck: Recheck): Promise<void> {
     let after = from;
     let quietSince = performance.now();
     for (;;) {
@@ -68,9 +78,8 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
       // Subscribe before reading, so that no event is missed.
       const notified = changes.wait('events', POLL_MS, AbortSignal.any([hold.signal, round.signal]));
       try {
-        // Applies a changed role at once, and ends the stream when the token expires or the user is disabled.
-        const { role } = await callers.user(request.headers.authorization);
-        const { items, next } = await read(after, PAGE, role);
+        // Applies changed rights at once, and ends the stream when the token expires or the user is disabled.
+        const { items, next } = await read(after, PAGE, await recheck());
         for (const event of items) {
           const id = event.kind === 'gap' ? {} : { id: event.seq };
           await stream.send({ event: 'message', data: event, ...id });
@@ -91,8 +100,8 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds; calle
   }
 }
 
-/** Everybody sees events of projects, nodes and datasets. Only admins see events of users. */
-const maySee = (event: FeedEvent, role: Role): boolean => event.user_id === null || role === 'admin';
+/** The store leaves out events of projects that the caller may not see. Only admins see events of users. */
+const maySee = (event: FeedEvent, role: Caller['role']): boolean => event.user_id === null || role === 'admin';
 
 const eventView = ({ seq, at, kind, message, ...about }: FeedEvent): Event => ({
   seq,

@@ -7,25 +7,26 @@ import { isSettled } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/errors.ts';
 import type { DeploymentRecord } from '../../domain/records.ts';
-import type { Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
 import { type EventStream, openEventStream, resumeAt } from '../sse.ts';
 import { logLineView, logUnavailable, time } from '../views.ts';
 
+type Recheck = () => Promise<unknown>;
+
 const PAGE = 500;
 /** Poll interval without a notification: another control plane may store the lines. */
 const POLL_MS = 2_000;
 const HEARTBEAT_MS = 15_000;
 
-export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers: Callers }): void {
-  const { stores, changes, holds, callers } = deps;
+export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
+  const { stores, changes, holds } = deps;
 
-  route('deploymentLogs', async ({ params, query, user, stream, request, reply }) => {
+  route('deploymentLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
     const deployment = await stores.deployments.get(params.id);
     const after = query.after ?? 0;
-    if (stream) return follow(deployment, resumeAt(request.raw, after), user.id, request, reply);
+    if (stream) return follow(deployment, resumeAt(request.raw, after), { userId: user.id, recheck }, request, reply);
     const unavailable = logUnavailable(deployment);
     if (unavailable !== null) return { lines: [], next: after, unavailable };
     const lines = await stores.logs.read(params.id, after, query.limit ?? PAGE);
@@ -35,7 +36,7 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
   async function follow(
     deployment: DeploymentRecord,
     after: number,
-    userId: string,
+    { userId, recheck }: { userId: string; recheck: Recheck },
     request: FastifyRequest,
     reply: FastifyReply,
   ): Promise<typeof SENT> {
@@ -44,7 +45,7 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
     reply.hijack();
     const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
     try {
-      await pump(deployment.id, after, stream, hold, request);
+      await pump(deployment.id, after, stream, hold, recheck);
     } catch (error) {
       // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
       if (!hold.signal.aborted && !(error instanceof DomainError))
@@ -56,7 +57,7 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
     return SENT;
   }
 
-  async function pump(id: string, after: number, stream: EventStream, hold: Hold, request: FastifyRequest): Promise<void> {
+  async function pump(id: string, after: number, stream: EventStream, hold: Hold, recheck: Recheck): Promise<void> {
     let cursor = after;
     let shown = '';
     let quietSince = performance.now();
@@ -66,15 +67,15 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
       const round = new AbortController();
       const notified = changes.wait(`logs:${id}`, POLL_MS, AbortSignal.any([hold.signal, round.signal]));
       try {
-        // Ends the stream when the token expires or the user is disabled.
-        await callers.user(request.headers.authorization);
+        // Ends the stream when the token expires, the user is disabled or may not see the project any more.
+        await recheck();
         const deployment = await stores.deployments.get(id);
         const state = stateOf(deployment);
         if (JSON.stringify(state) !== shown) await stream.send({ event: 'state', data: state });
         shown = JSON.stringify(state);
         const before = cursor;
         const unavailable = logUnavailable(deployment);
-        if (unavailable === null) cursor = await sendLines(id, cursor, stream);
+        if (unavailable === null) cursor = await sendLines(id, cursor, stream, recheck);
         else await stream.send({ event: 'unavailable', data: { message: unavailable } });
         if (isSettled(deployment.status)) return await stream.send({ event: 'end', data: state });
         if (cursor !== before) quietSince = performance.now();
@@ -90,13 +91,15 @@ export function logRoutes(route: Define, deps: ApiDeps & { holds: Holds; callers
     }
   }
 
-  async function sendLines(id: string, after: number, stream: EventStream): Promise<number> {
+  async function sendLines(id: string, after: number, stream: EventStream, recheck: Recheck): Promise<number> {
     let cursor = after;
     for (;;) {
       const lines = await stores.logs.read(id, cursor, PAGE);
       for (const line of lines) await stream.send({ event: 'line', data: logLineView(line), id: line.seq });
       cursor = lines.at(-1)?.seq ?? cursor;
       if (lines.length < PAGE) return cursor;
+      // A client that reads slowly may take long for a page.
+      await recheck();
     }
   }
 }

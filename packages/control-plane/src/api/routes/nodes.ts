@@ -1,7 +1,8 @@
 /** Routes of nodes: list, cordon, drain, prewarm, delete. */
-import type { Node } from '@berth/wire/node';
+import type { Node, ObservedContainer } from '@berth/wire/node';
 import { planEviction } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
+import type { ProjectAccess } from '../../domain/access.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { freeStorage } from '../../domain/placement.ts';
 import type { DrainRecord, NodeRecord } from '../../domain/records.ts';
@@ -17,29 +18,43 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
   const { stores, driver, changes, limits, now, nodeChanges } = deps;
 
   /** Converts nodes, with their quarantined containers, requested copies and the progress of a drain. */
-  async function views(nodes: readonly NodeRecord[]): Promise<Node[]> {
+  async function views(nodes: readonly NodeRecord[], access: ProjectAccess): Promise<Node[]> {
     const deploymentIds = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
     const knownIds = new Set((await stores.deployments.getMany([...deploymentIds])).map((d) => d.id));
     const copies = await stores.tasks.syncsOf(
       nodes.map((n) => n.id),
       now(),
     );
+    const projectIds = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.project] ?? [])));
+    const seen = await stores.projects.visible([...projectIds], access);
+    /** A container without the label has no project, so a token that is limited to projects does not see it. */
+    const isSeen = ({ labels }: ObservedContainer): boolean => {
+      const project = labels[LABELS.project];
+      return project === undefined ? access.only === null : seen.has(project);
+    };
     return Promise.all(
-      nodes.map(async (node) => ({
-        ...nodeView(node, now(), limits),
-        quarantined: node.containers.filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
-        copying: (copies.get(node.id) ?? []).map(copyView),
-        drain: node.drain === null ? null : await drainOf(node.id, node.drain),
-      })),
+      nodes
+        .map((node) => ({ ...node, containers: node.containers.filter(isSeen) }))
+        .map(async (node) => ({
+          ...nodeView(node, now(), limits),
+          quarantined: node.containers.filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
+          copying: (copies.get(node.id) ?? []).map(copyView),
+          drain: node.drain === null ? null : await drainOf(node.id, node.drain, access),
+        })),
     );
   }
-  async function drainOf(nodeId: string, drain: DrainRecord): Promise<NonNullable<Node['drain']>> {
+  async function drainOf(nodeId: string, drain: DrainRecord, access: ProjectAccess): Promise<NonNullable<Node['drain']>> {
     const { remaining } = await readDrainState(stores, nodeId, drain);
-    const projects = await stores.projects.getMany(remaining.map((l) => l.running.project_id));
-    return drainView(drain, remaining, new Map(projects.map((p) => [p.id, p])));
+    const seen = await stores.projects.visible(
+      remaining.map((l) => l.running.project_id),
+      access,
+    );
+    const projects = await stores.projects.getMany([...seen]);
+    const shown = remaining.filter((l) => seen.has(l.running.project_id));
+    return drainView(drain, shown, new Map(projects.map((p) => [p.id, p])));
   }
-  const view = async (node: NodeRecord): Promise<Node> => {
-    const [one] = await views([node]);
+  const view = async (node: NodeRecord, access: ProjectAccess): Promise<Node> => {
+    const [one] = await views([node], access);
     if (one === undefined) throw new Error('unreachable: one node has one view');
     return one;
   };
@@ -56,23 +71,23 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     throw new DomainError('busy');
   }
 
-  route('listNodes', async ({ query }) => {
+  route('listNodes', async ({ query, access }) => {
     const { items, next } = await stores.nodes.list(pageOf(query), query);
-    return { items: await views(items), next_cursor: next };
+    return { items: await views(items, access), next_cursor: next };
   });
 
-  route('getNode', async ({ params }) => view(await stores.nodes.get(params.id)));
+  route('getNode', async ({ params, access }) => view(await stores.nodes.get(params.id), access));
 
-  route('cordonNode', async ({ params }) => view(await stores.nodes.setSchedulable(params.id, false)));
+  route('cordonNode', async ({ params, access }) => view(await stores.nodes.setSchedulable(params.id, false), access));
 
-  route('uncordonNode', async ({ params }) => {
+  route('uncordonNode', async ({ params, access }) => {
     const node = await stores.nodes.setSchedulable(params.id, true);
     // Deployments may be waiting for this node.
     changes.notify('work');
-    return view(node);
+    return view(node, access);
   });
 
-  route('drainNode', async ({ params }) => {
+  route('drainNode', async ({ params, access }) => {
     // A request during a running drain retries the projects on which the drain gave up.
     const node = await setDrain(params.id, (present) => {
       if (present === null || present.finished_at !== null) return newDrain(now());
@@ -80,12 +95,12 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
       return Object.keys(withRetries.tries).length === Object.keys(present.tries).length ? present : withRetries;
     });
     changes.notify('work');
-    return view(node);
+    return view(node, access);
   });
 
-  route('prewarmNode', async ({ params, body }) => {
+  route('prewarmNode', async ({ params, body, access }) => {
     await driver.prewarm(params.id, body.dataset_id);
-    return view(await stores.nodes.get(params.id));
+    return view(await stores.nodes.get(params.id), access);
   });
 
   route('cacheRoom', async ({ params, query }) => {
@@ -95,14 +110,14 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     return { free_bytes, wanted_bytes, evict: room.evict, freed_bytes: room.freed, pinned_bytes: room.pinned, enough: room.enough };
   });
 
-  route('resetNodeSecret', async ({ params, request }) => {
+  route('resetNodeSecret', async ({ params, request, access }) => {
     const node = await stores.nodes.resetSecret(params.id, now());
     const message = `the secret of node ${node.hostname} was reset`;
     nodeChanges.record({ kind: 'secret_reset', node, message }, { address: request.ip, requestId: request.id });
     // Ends held requests that used the old secret.
     changes.notify(`node:${node.id}`);
-    return view(node);
+    return view(node, access);
   });
 
-  route('deleteNode', async ({ params, query }) => view(await driver.deleteNode(params.id, query.force ?? false)));
+  route('deleteNode', async ({ params, query, access }) => view(await driver.deleteNode(params.id, query.force ?? false), access));
 }

@@ -1,6 +1,7 @@
 /** Routes of projects and their settings. Checks settings against domain/project-rules.ts. */
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
 import type { HostCertificate } from '../../domain/configuration.ts';
+import { roleIn } from '../../domain/access.ts';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import { withPaths } from '../../domain/mounts.ts';
@@ -58,6 +59,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   ): Promise<Project> {
     const rules = await rulesFor(given);
     const { env, build_args, ...rest } = given;
+    refuseMembers(given, call.user);
     const project = await stores.projects.patch(
       call.params.id,
       (present) => {
@@ -74,8 +76,9 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
         return changed;
       },
       now(),
+      call.user.access,
     );
-    changes.notify('policy', 'events');
+    changes.notify('policy', 'events', ...(given.members === undefined ? [] : (['access'] as const)));
     if (given.auth_required !== undefined) await publishLogin();
     return view(project, call);
   }
@@ -84,22 +87,23 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     return name;
   };
 
-  route('listProjects', async ({ query, user }) => {
-    const { items, next } = await stores.projects.list(pageOf(query), query);
+  route('listProjects', async ({ query, user, access }) => {
+    const { items, next } = await stores.projects.list(pageOf(query), query, access);
     const running = await stores.projects.runningDeployments(items.map((p) => p.id));
     return {
-      items: items.map((p) => projectView(p, running.get(p.id) ?? null, user.role, settings, certificateOf(p.id))),
+      items: items.map((p) => projectView(p, running.get(p.id) ?? null, roleIn(p, user) ?? 'viewer', settings, certificateOf(p.id))),
       next_cursor: next,
     };
   });
 
   route('createProject', async (call) => {
+    refuseMembers(call.body, call.user);
     const rules = await rulesFor(call.body);
     const { datasets } = call.body;
     const body = datasets === undefined ? call.body : { ...call.body, datasets: withPaths(datasets, [], rules.datasetName) };
     const filled = settingsOf(body);
     throwIfAny(projectProblems(body, filled, rules));
-    const project = await stores.projects.create({ ...body, replace: filled.replace }, now());
+    const project = await stores.projects.create({ ...body, replace: filled.replace }, now(), call.user.access);
     changes.notify('policy', 'events');
     return view(project, call);
   });
@@ -119,6 +123,11 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   });
 
   route('deleteProject', async (call) => view(await driver.deleteProject(call.params.id, { guard: requireIfMatch(call) }), call));
+}
+
+/** Only admins can list users, so only they can name members. A developer could also lock out everybody else. */
+function refuseMembers({ members }: Pick<ProjectPatch, 'members'>, user: Caller): void {
+  if (members !== undefined && user.role !== 'admin') throw new DomainError('forbidden', 'only admins change the members of a project');
 }
 
 function throwIfAny(problems: FieldProblem[]): void {

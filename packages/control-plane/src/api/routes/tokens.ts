@@ -1,6 +1,8 @@
 /** Routes of tokens with which programs act for people: personal API tokens, and device tokens from the gateway. */
 import { DomainError, invalid } from '../../domain/errors.ts';
-import { atLeast } from '../../domain/access.ts';
+import type { Role } from '@berth/wire/vocabulary';
+import { atLeast, roleIn } from '../../domain/access.ts';
+import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
@@ -14,11 +16,26 @@ export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
   const { stores, changes, now } = deps;
 
   route('listTokens', async ({ query, user }) => {
+    // The list names the projects of all tokens of the user.
+    if (user.access.only !== null) throw new DomainError('forbidden', 'a token that is limited to projects cannot list tokens');
     const owner = query.user_id ?? user.id;
     if (owner !== user.id) adminOnly(user.role, 'only admins can list the tokens of other people');
     const { items, next } = await stores.apiTokens.list(owner, now(), pageOf(query));
     return { items: items.map(apiTokenView), next_cursor: next };
   });
+
+  /** Returns the ids of the projects to which a new token is limited; null: no limit. Throws validation. */
+  async function projectsOf({ projects, role }: { projects?: string[] | null; role: Role }, user: Caller): Promise<string[] | null> {
+    if (projects === undefined || projects === null) return null;
+    if (role === 'admin') throw invalid('role', 'limited', 'must be developer or viewer for a token that is limited to projects');
+    const ids = new Set<string>();
+    for (const [i, given] of projects.entries()) {
+      const project = await stores.projects.guarded(given);
+      if (project === null || roleIn(project, user) === null) throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
+      ids.add(project.id);
+    }
+    return [...ids];
+  }
 
   route('createToken', async ({ body, user }) => {
     // A token that creates tokens could replace itself before it expires.
@@ -27,9 +44,10 @@ export function apiTokenRoutes(route: Define, deps: ApiDeps): void {
     const expires_at = Date.parse(body.expires_at);
     if (expires_at <= now()) throw invalid('expires_at', 'past', 'must be in the future');
     if (expires_at > now() + MAX_LIFETIME_MS) throw invalid('expires_at', 'too_far', 'must be within a year from now');
+    const projects = await projectsOf(body, user);
     const token = newApiToken();
     const made = await stores.apiTokens.create(
-      { id: newId(), user_id: user.id, name: body.name, role: body.role, expires_at, hash: sha256Of(token) },
+      { id: newId(), user_id: user.id, name: body.name, role: body.role, projects, expires_at, hash: sha256Of(token) },
       now(),
     );
     return { ...apiTokenView(made), token };

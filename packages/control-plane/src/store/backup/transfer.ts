@@ -37,6 +37,7 @@ const TABLES = {
   dataset_versions: {},
   dataset_history: {},
   projects: {},
+  project_members: {},
   project_keys: {},
   project_secrets: {},
   volume_copies: {},

@@ -3,6 +3,7 @@ import { DomainError, invalid } from '../../domain/errors.ts';
 import type { ProjectSettings } from '../../domain/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Db, Tx } from '../engine/tables.ts';
+import { NOBODY, visibleOf } from '../project-access.ts';
 import { LIVE_STATES } from '../states.ts';
 import type { Row } from '../engine/tables.ts';
 
@@ -36,12 +37,15 @@ export async function refuseUnknownDatasets(db: Database, tx: Tx, uses: ProjectS
   }
 }
 
-/** Returns the users of a dataset as text for people: projects that name it, and live deployments with it whose project no longer does. */
-export async function usersOf(tx: Tx, id: string): Promise<string[]> {
+/**
+ * Returns the users of a dataset as text for people: projects that name it, and live deployments with it whose project no longer does.
+ * Those that the caller may not see are only counted.
+ */
+export async function usersOf(tx: Tx, id: string, access = NOBODY): Promise<string[]> {
   const like = `%"${id}"%`;
   const projects = await tx
     .selectFrom('projects')
-    .select('name')
+    .select(['id', 'name'])
     .where('datasets', 'like', like)
     .where('deleting_at', 'is', null)
     .orderBy('name')
@@ -49,14 +53,20 @@ export async function usersOf(tx: Tx, id: string): Promise<string[]> {
   const deployments = await tx
     .selectFrom('deployments')
     .innerJoin('projects', 'projects.id', 'deployments.project_id')
-    .select(['projects.name', 'deployments.generation', 'deployments.status'])
+    .select(['projects.id', 'projects.name', 'deployments.generation', 'deployments.status'])
     .where('deployments.status', 'in', [...LIVE_STATES])
     .where((eb) => eb.or([eb('deployments.settings', 'like', like), eb('deployments.datasets', 'like', like)]))
     .orderBy('projects.name')
     .orderBy('deployments.generation')
     .execute();
+  const all = [...projects, ...deployments].map(({ id: projectId }) => projectId);
+  const seen = await visibleOf(tx, [...new Set(all)], access);
+  const hidden = new Set(all.filter((projectId) => !seen.has(projectId))).size;
   return [
-    ...projects.map(({ name }) => `project ${name}`),
-    ...deployments.map(({ name, generation, status }) => `deployment ${generation} of ${name} (${status})`),
+    ...projects.filter((row) => seen.has(row.id)).map(({ name }) => `project ${name}`),
+    ...deployments
+      .filter((row) => seen.has(row.id))
+      .map(({ name, generation, status }) => `deployment ${generation} of ${name} (${status})`),
+    ...(hidden === 0 ? [] : [`${hidden} project${hidden === 1 ? '' : 's'} that you may not see`]),
   ];
 }

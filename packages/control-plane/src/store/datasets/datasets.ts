@@ -119,14 +119,14 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
 
     overview: () => db.kysely.selectFrom('datasets').select(['id', 'name', 'status', 'last_scanned_at']).orderBy('name').execute(),
 
-    patch: (id, patch, now, guard) =>
+    patch: (id, patch, now, guard, access) =>
       unique(() =>
         db.write(async (tx) => {
           const before = await forChange(tx, id);
           guard?.(datasetOf(before));
           if (patch.name !== undefined && patch.name !== before.name) await refuseIdAsName(tx, patch.name);
           const moved = patch.nfs_path !== undefined && patch.nfs_path !== before.nfs_path;
-          if (patch.nfs_path !== undefined && moved) await refuseNestedPath(db, tx, before, patch.nfs_path);
+          if (patch.nfs_path !== undefined && moved) await refuseNestedPath(db, tx, before, patch.nfs_path, access);
           const row = await tx
             .updateTable('datasets')
             .set({ ...patch, updated_at: now, ...(moved ? { scan_requested_at: nextRequestTime(before, now), accept_loss: 0 } : {}) })
@@ -159,13 +159,13 @@ export function createDatasetStore(db: Database, newId: NewId, clock: () => numb
         return datasetOf(row);
       }),
 
-    markDeleting: (id, now, guard) =>
+    markDeleting: (id, now, guard, access) =>
       db.write(async (tx) => {
         await lockDatasets(db, tx, [id]);
         const row = await datasetRow(tx, id, db.capabilities.rowLocks);
         guard?.(datasetOf(row));
         if (row.deleting_at !== null) return datasetOf(row);
-        const users = await usersOf(tx, id);
+        const users = await usersOf(tx, id, access);
         if (users.length > 0) throw new DomainError('dataset_in_use', `${row.name} is in use: ${users.join(', ')}`);
         const marked = await tx
           .updateTable('datasets')

@@ -4,11 +4,13 @@
  * inner dataset.
  */
 import type { DatasetMount } from '@berth/wire/dataset';
+import type { ProjectAccess } from '../../domain/access.ts';
 import { invalid } from '../../domain/errors.ts';
 import { liesInside } from '../../domain/paths.ts';
 import type { ProjectSettings } from '../../domain/records.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
+import { NOBODY, visibleOf } from '../project-access.ts';
 import { LIVE_STATES } from '../states.ts';
 import type { Row } from '../engine/tables.ts';
 
@@ -25,7 +27,13 @@ const isNested = (a: string, b: string): boolean => liesInside(a, b) || liesInsi
 const lockWriters = ({ capabilities }: Database, tx: Tx): Promise<void> => capabilities.lockName(tx, 'readwrite mounts');
 
 /** Throws validation. `project.id`: null for a new project. */
-export async function refuseNestedWriters(db: Database, tx: Tx, project: { id: string | null; name: string }, uses: Uses): Promise<void> {
+export async function refuseNestedWriters(
+  db: Database,
+  tx: Tx,
+  project: { id: string | null; name: string },
+  uses: Uses,
+  access = NOBODY,
+): Promise<void> {
   if (!uses.some(isWritten)) return;
   await lockWriters(db, tx);
   const folders = await foldersOf(tx);
@@ -35,19 +43,26 @@ export async function refuseNestedWriters(db: Database, tx: Tx, project: { id: s
     const folder = folders.get(use.dataset_id);
     if (!isWritten(use) || folder === undefined) continue;
     const other = found.find((w) => isNested(w.path, folder.nfs_path));
-    if (other !== undefined) throw invalid(`datasets[${i}].dataset_id`, 'nested_writer', sentence(folder.name, folder.nfs_path, other));
+    if (other !== undefined)
+      throw invalid(`datasets[${i}].dataset_id`, 'nested_writer', sentence(folder.name, folder.nfs_path, await shown(tx, other, access)));
     found.push({ ...writer(project.id ?? '', `project ${project.name}`, folder), moves: true });
   }
 }
 
 /** Checks the move of a dataset to `path`. Throws validation. */
-export async function refuseNestedPath(db: Database, tx: Tx, dataset: Folder, path: string): Promise<void> {
+export async function refuseNestedPath(db: Database, tx: Tx, dataset: Folder, path: string, access = NOBODY): Promise<void> {
   await lockWriters(db, tx);
   const writers = await writersOf(tx, await foldersOf(tx));
   if (!writers.some((w) => w.datasetId === dataset.id)) return;
   // A running container keeps its mount of the old folder after a move.
   const other = writers.find((w) => !(w.datasetId === dataset.id && w.moves) && isNested(w.path, path));
-  if (other !== undefined) throw invalid('nfs_path', 'nested_writer', sentence(dataset.name, path, other));
+  if (other !== undefined) throw invalid('nfs_path', 'nested_writer', sentence(dataset.name, path, await shown(tx, other, access)));
+}
+
+/** Returns the writer without the name of a project that the caller may not see. */
+async function shown(tx: Tx, other: Writer, access: ProjectAccess): Promise<Writer> {
+  const seen = other.projectId === '' || (await visibleOf(tx, [other.projectId], access)).size > 0;
+  return seen ? other : { ...other, by: 'another project' };
 }
 
 function sentence(name: string, path: string, other: Writer): string {

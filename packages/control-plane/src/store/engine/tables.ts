@@ -69,12 +69,18 @@ export type Tables = {
     volumes: Generated<Json>;
     /** Whether the deletion of the project deletes its volumes too. */
     deletes_volumes: Generated<Flag>;
+    members: Generated<Json>;
     flow_version: number;
     last_generation: number;
     deleting_at: Ms | null;
     created_at: Ms;
     updated_at: Ms;
   };
+  /**
+   * `members` of projects, for queries. A project without rows is visible to every user. The rows of a deleted project stay while the
+   * feed has events of it (store/project-access.ts).
+   */
+  project_members: { project_id: string; user_id: string; role: Role };
   /** The key that seals the values of a project, encrypted with a key of SECRETS_KEY (secrets/vault.ts). */
   project_keys: { project_id: string; wrapped: string; wrapped_by: string; created_at: Ms };
   /** `sealed`: encrypted with the project's key. `delivery`: `as` of the API, which is a word of SQL. */
@@ -380,6 +386,8 @@ export type Tables = {
     name: string;
     hash: string;
     role: Role;
+    /** Ids as a JSON array; null: no limit. */
+    projects: Generated<Json | null>;
     created_at: Ms;
     expires_at: Ms;
     last_used_at: Ms | null;

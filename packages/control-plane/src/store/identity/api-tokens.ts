@@ -11,14 +11,18 @@ import { userOf } from './users.ts';
 /** Valid tokens of one user. */
 const MAX_TOKENS = 100;
 
-const tokenOf = ({ hash: _, ...row }: Row<'api_tokens'>): ApiTokenRecord => row;
+const tokenOf = ({ hash: _, projects, ...row }: Row<'api_tokens'>): ApiTokenRecord => ({
+  ...row,
+  projects: projects === null ? null : (JSON.parse(projects) as string[]),
+});
 
 export const createApiTokenStore = (db: Database): ApiTokenStore => ({
   create(token, now) {
     return db.write(async (tx) => {
       await db.capabilities.lockName(tx, `api-tokens:${token.user_id}`);
       if ((await countTokens(tx, 'api_tokens', now, token.user_id)) >= MAX_TOKENS) throw new DomainError('too_many_tokens');
-      const row = { ...token, created_at: now, last_used_at: null };
+      const { projects } = token;
+      const row = { ...token, projects: projects === null ? null : JSON.stringify(projects), created_at: now, last_used_at: null };
       return tokenOf(await tx.insertInto('api_tokens').values(row).returningAll().executeTakeFirstOrThrow());
     });
   },

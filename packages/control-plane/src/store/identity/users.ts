@@ -8,6 +8,7 @@ import type { Tx } from '../engine/tables.ts';
 import { type NewEvent, writeEvents } from '../events.ts';
 import type { NewId } from '../ids.ts';
 import { keyAfter, paged } from '../pages.ts';
+import { leaveProjects, type LeftProject } from '../project-access.ts';
 import { removeExpired } from '../sweep.ts';
 import type { Row } from '../engine/tables.ts';
 
@@ -93,10 +94,11 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
           .values({ email: user.email, ...tombstone })
           .onConflict((oc) => oc.column('email').doUpdateSet(tombstone))
           .execute();
+        const left = await leaveProjects(db, tx, id, now);
         await raiseAccessVersion(tx);
         // Foreign keys delete sessions and API tokens with the row.
         await tx.deleteFrom('users').where('id', '=', id).execute();
-        await writeEvents(db, tx, [userEvent(user, 'deleted', now)]);
+        await writeEvents(db, tx, [userEvent(user, 'deleted', now), ...left.map((project) => leftEvent(project, now))]);
       });
     },
 
@@ -142,6 +144,15 @@ export const userEvent = (user: { id: string; email: string }, what: string, at:
   kind: `user.${what}`,
   user_id: user.id,
   message: `user ${user.email} ${what}`,
+});
+
+const leftEvent = ({ id, name, isLast }: LeftProject, at: number): NewEvent => ({
+  at,
+  kind: 'project.changed',
+  project_id: id,
+  message: isLast
+    ? `project ${name}: its last member was deleted, so only admins see it until they change its members`
+    : `project ${name} changed: members`,
 });
 
 /** Lock for changes that remove an admin: the second of two at once sees that the first admin is gone. */

@@ -1,3 +1,4 @@
+import type { Guarded } from '../../domain/access.ts';
 import type { ProjectRecord, ProjectSettings } from '../../domain/records.ts';
 import type { NewRow, Row } from '../engine/tables.ts';
 
@@ -13,6 +14,7 @@ export function settingColumns({
   env,
   datasets,
   watch_paths,
+  members,
   build_args,
   submodules,
   volumes,
@@ -24,12 +26,19 @@ export function settingColumns({
     ...(deploy_on_push === undefined ? {} : { deploy_on_push: Number(deploy_on_push) }),
     ...(watch_paths === undefined ? {} : { watch_paths: JSON.stringify(watch_paths) }),
     ...(volumes === undefined ? {} : { volumes: JSON.stringify(volumes) }),
+    ...(members === undefined ? {} : { members: JSON.stringify(members) }),
     ...(submodules === undefined ? {} : { submodules: Number(submodules) }),
     ...(build_args === undefined ? {} : { build_args: JSON.stringify(build_args) }),
     ...(env === undefined ? {} : { env: JSON.stringify(env) }),
     ...(datasets === undefined ? {} : { datasets: JSON.stringify(datasets) }),
   };
 }
+
+/** `members` without the other columns. */
+export const guardedOf = ({ id, members }: Pick<Row<'projects'>, 'id' | 'members'>): Guarded => ({
+  id,
+  members: JSON.parse(members) as Guarded['members'],
+});
 
 export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRecord => ({
   ...row,
@@ -38,6 +47,7 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   watch_paths: JSON.parse(row.watch_paths) as ProjectRecord['watch_paths'],
   volumes: JSON.parse(row.volumes) as ProjectRecord['volumes'],
   deletes_volumes: row.deletes_volumes !== 0,
+  members: JSON.parse(row.members) as ProjectRecord['members'],
   submodules: row.submodules !== 0,
   build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],
   env: JSON.parse(row.env) as ProjectRecord['env'],

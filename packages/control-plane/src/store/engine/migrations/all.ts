@@ -26,6 +26,7 @@ import { sharedSecret } from './0021_shared_secret.ts';
 import { volumes } from './0023_volumes.ts';
 import { usage } from './0026_usage.ts';
 import { cleanUp } from './0028_clean_up.ts';
+import { rights } from './0029_rights.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -50,4 +51,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0023_volumes': volumes(capabilities),
   '0026_usage': usage(capabilities),
   '0028_clean_up': cleanUp(capabilities),
+  '0029_rights': rights(capabilities),
 });

@@ -1,0 +1,84 @@
+/** Verbs of the members of a project, for admins. */
+import { MEMBER_ROLES, type Member, type Project } from '@berth/wire/project';
+import { confirmed } from '../ask.ts';
+import type { Cli } from '../cli.ts';
+import { usage } from '../problem.ts';
+import { table } from '../output/text.ts';
+import { argument, type Command } from './command.ts';
+import { allUsers, userId } from './fleet.ts';
+import { YES } from './project.ts';
+
+const USER = { name: 'USER', doc: 'e-mail address or id', required: true } as const;
+const CHANGE = ['listUsers', 'getProject', 'patchProject'] as const;
+
+export const RIGHTS_COMMANDS: readonly Command[] = [
+  {
+    name: 'project members list',
+    summary: 'List the members of a project; without members every user sees it',
+    args: [{ name: 'project', doc: 'name or id; default: the project of this folder' }],
+    aboutProject: true,
+    routes: ['getProject', 'listUsers'],
+    async run(cli, [named]) {
+      const project = await cli.project(named);
+      await show(cli, project);
+    },
+  },
+  {
+    name: 'project members add',
+    summary: 'Add a member to a project, or change the role of a member',
+    detail: 'The first member restricts the project: from then on only its members and admins see it.',
+    args: [USER],
+    options: [
+      { flags: '--role <role>', doc: 'role in the project, at most the role of the user (default: developer)', choices: MEMBER_ROLES },
+    ],
+    aboutProject: true,
+    routes: CHANGE,
+    async run(cli, args, { role }) {
+      const project = await cli.project();
+      const member = { user_id: await userId(cli, argument(args, 0)), role: (role as Member['role'] | undefined) ?? 'developer' };
+      if (project.members.length === 0) cli.say(`from now on only the members of ${project.name} and admins see it`);
+      const others = project.members.filter((m) => m.user_id !== member.user_id);
+      await change(cli, project, [...others, member]);
+    },
+  },
+  {
+    name: 'project members remove',
+    summary: 'Remove a member from a project',
+    detail: 'Without a member every user sees the project, so the removal of the last one asks first.',
+    args: [USER],
+    options: [YES],
+    aboutProject: true,
+    routes: CHANGE,
+    async run(cli, args, { yes }) {
+      const project = await cli.project();
+      const given = argument(args, 0);
+      // A deleted user has no address any more, but may still be in the list.
+      const id = project.members.some((m) => m.user_id === given) ? given : await userId(cli, given);
+      const others = project.members.filter((m) => m.user_id !== id);
+      if (others.length === project.members.length) throw usage(`${given} is not a member of ${project.name}`);
+      if (others.length === 0)
+        await confirmed(cli.io, yes === true, `${project.name} then has no members, so every user sees it. Remove the last one?`);
+      await change(cli, project, others);
+    },
+  },
+];
+
+/** Replaces the list as a whole. */
+async function change(cli: Cli, { id }: Project, members: Member[]): Promise<void> {
+  await show(cli, await cli.client().call('patchProject', { params: { id }, body: { members } }));
+}
+
+async function show(cli: Cli, { name, members }: Project): Promise<void> {
+  const users = await allUsers(cli);
+  const emails = new Map(users.map((user) => [user.id, user.email]));
+  const rows = members.map((m) => ({ ...m, email: emails.get(m.user_id) ?? null }));
+  cli.print({ members: rows }, () =>
+    rows.length === 0
+      ? `${name} has no members, so every user sees it; add one: berth project members add USER --project ${name}`
+      : table(rows, [
+          { head: 'USER', of: (m) => m.email ?? '(deleted user)' },
+          { head: 'ROLE', of: (m) => m.role },
+          { head: 'ID', of: (m) => m.user_id },
+        ]),
+  );
+}

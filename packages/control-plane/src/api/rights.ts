@@ -1,0 +1,58 @@
+/**
+ * Checks the rights of a person on the project of a request, by the field `scope` of the route (wire/route.ts). A project that the
+ * person may not see gets the same answer as one that does not exist. Also replaces names by ids (names.ts).
+ */
+import type { Route } from '@berth/wire/route';
+import type { Role } from '@berth/wire/vocabulary';
+import { atLeast, roleIn, seesAll } from '../domain/access.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { Stores } from '../domain/stores.ts';
+import type { Caller } from './auth/callers.ts';
+import { namesIn } from './names.ts';
+
+export type RightsStores = Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'users' | 'deployments'>;
+
+/**
+ * Replaces names by ids in params and query, and returns the caller with the role in the project of the request. Throws not_found or
+ * validation (project), forbidden (role in the project).
+ */
+export type CheckRights = (request: { params: unknown; query: unknown }, caller: Caller) => Promise<Caller>;
+
+/** `row`: a route of people. */
+export function rightsOn(row: Route, stores: RightsStores): CheckRights {
+  const resolve = namesIn(row, stores);
+  const who = row.who as Role;
+
+  async function roleInDeployment(id: string, caller: Caller): Promise<Role> {
+    if (seesAll(caller.access)) return caller.role;
+    const project = await stores.deployments.projectOf(id);
+    const role = project === null ? null : roleIn(project, caller);
+    if (role === null) throw new DomainError('not_found', noDeployment(id));
+    return role;
+  }
+
+  return async ({ params, query }, caller) => {
+    const named = (await resolve?.(params, query, caller)) ?? caller.role;
+    const role = row.scope === 'deployment' ? await roleInDeployment((params as { id: string }).id, caller) : named;
+    if (!atLeast(role, who))
+      throw new DomainError('forbidden', `this request requires the role ${who} or a higher one; your role in this project is ${role}`);
+    return role === caller.role ? caller : { ...caller, role };
+  };
+}
+
+/** The text of a deployment that does not exist. The store has the same one. */
+const noDeployment = (id: string): string => `no deployment has the id ${id}`;
+
+/** Refuses changes outside projects, and new projects, by a token that is limited to projects. */
+export function refuseOutsideProjects({ scope, method }: Route, { access }: Caller): void {
+  if (access.only === null || method === 'GET') return;
+  if (scope === 'none' || scope === 'list' || scope === 'new')
+    throw new DomainError('forbidden', 'this token is limited to projects: outside them it can only read');
+}
+
+/** Throws not_found if a new project, whose stored answer is sent again, does not exist for the caller any more. */
+export async function checkReplay(row: Route, id: string | null, caller: Caller, { projects }: Pick<Stores, 'projects'>): Promise<void> {
+  if (row.scope !== 'new' || id === null) return;
+  const project = await projects.guarded(id);
+  if (project === null || roleIn(project, caller) === null) throw new DomainError('not_found', `no project has the id ${id}`);
+}
