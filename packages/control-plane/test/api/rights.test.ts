@@ -41,7 +41,7 @@ function inputOf(name: RouteName, target: Target): Omit<Input, 'as'> {
   };
 }
 
-/** What the answer says, without what differs between any two requests. */
+/** Returns the status and the text of an answer, without the parts that differ between any two requests. */
 const said = (reply: Reply, target: Target): unknown => {
   const text = JSON.stringify({ ...reply.json, request_id: undefined })
     .replaceAll(target.project, 'ID')

@@ -62,7 +62,7 @@ test.each([
   ['another password', { password_hash: 'other' }, true],
   ['no password', { password_hash: null }, true],
   ['disabled', { disabled: true }, true],
-  ['another role', { role: 'viewer' as const, projects: null }, false],
+  ['another role', { role: 'viewer' as const }, false],
 ])('%s: sessions end %s', async (_, change, ends) => {
   const stores = await open();
   const ann = await userIn(stores);

@@ -39,7 +39,7 @@ export async function refuseUnknownDatasets(db: Database, tx: Tx, uses: ProjectS
 
 /**
  * Returns the users of a dataset as text for people: projects that name it, and live deployments with it whose project no longer does.
- * Those that the caller may not see are only counted.
+ * Projects that the caller may not see are only counted.
  */
 export async function usersOf(tx: Tx, id: string, access = NOBODY): Promise<string[]> {
   const like = `%"${id}"%`;
