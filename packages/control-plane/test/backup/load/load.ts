@@ -22,7 +22,7 @@ export type Load = {
 export type LoadOptions = {
   url: string;
   agentSecret: string;
-  token: string;
+  token: () => string;
   projects: number;
   /** Pause of each lane after a write. */
   pauseMs: number;
@@ -43,7 +43,7 @@ async function untilAnswered<T>(run: () => Promise<T>): Promise<T> {
 }
 
 export async function startLoad({ url, agentSecret, token, projects, pauseMs }: LoadOptions): Promise<Load> {
-  const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token}` }) });
+  const api = createClient({ baseUrl: url, headers: () => ({ authorization: `Bearer ${token()}` }) });
   const agents = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': agentSecret }) });
   const end = new AbortController();
   const load: Pick<Load, 'writes' | 'latencies' | 'failures'> = { writes: [], latencies: [], failures: [] };
