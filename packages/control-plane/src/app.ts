@@ -44,6 +44,7 @@ import { createPolicySource } from './routing/policy-source.ts';
 import { createAliasWatch } from './routing/aliases.ts';
 import { createCertificateWatch } from './routing/certificates.ts';
 import { markerAnswers } from './routing/confirm.ts';
+import { createDnsCheck } from './routing/dns.ts';
 import { createReach } from './routing/reach.ts';
 import { createSendToForge } from './forges/send-status.ts';
 import { openVault } from './secrets/open.ts';
@@ -95,7 +96,15 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
   const { log, now = Date.now } = overrides;
   const closers = createClosers(log);
   const limits = { ...limitsOf(config), ...overrides.limits };
-  const stores = overrides.stores ?? (await openStores({ databaseUrl: config.DATABASE_URL, log, now, ...snapshotBefore(config, log) }));
+  const stores =
+    overrides.stores ??
+    (await openStores({
+      databaseUrl: config.DATABASE_URL,
+      log,
+      now,
+      domainQuarantineMs: config.DOMAIN_QUARANTINE,
+      ...snapshotBefore(config, log),
+    }));
   closers.add('database', () => stores.close());
   try {
     await stores.apiSessions.hashIds();
@@ -152,7 +161,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       cacheIndex,
       telemetry,
     });
-    const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER };
+    const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER, ownHosts: settings.ownHosts };
     const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now: monotonic, log });
     closers.add('routes', () => source.close());
     await source.refresh();
@@ -224,6 +233,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       tracing,
       ...aliases,
       ...certificates,
+      checkDns: createDnsCheck({ baseDomain: config.BASE_DOMAIN, publicIps: config.PUBLIC_IPS, servers: config.DNS_SERVERS, now }),
       checkFolder: createCheckFolder(config.DATASET_NFS_BASE_PATH ?? null),
       presence,
       now,
@@ -404,6 +414,7 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
     hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
     reservedPrefixes: [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
+    ownHosts: ownHosts(config),
     notes: notesOf(config),
     passwordCost: overrides.passwordCost ?? PASSWORD_COST,
     version: manifest.version,
@@ -414,16 +425,20 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
 /** Label of the proxy's dashboard (deploy/traefik/dynamic/dashboard.yml). */
 const PROXY_DASHBOARD = 'traefik';
 
-/** Labels under BASE_DOMAIN that Berth's own addresses use. A project with such a label would replace them in the proxy. */
-function ownPrefixes(config: Config): string[] {
+/** Hosts of Berth's own addresses, in lower case. */
+function ownHosts(config: Config): string[] {
   const addresses = [
     config.PUBLIC_URL,
     config.CONTROL_PLANE_URL,
     config.AUTH_SERVICE_URL,
-    config.REGISTRY_ADDR === undefined ? undefined : `http://${config.REGISTRY_ADDR}`,
+    ...(config.REGISTRY_ADDR === undefined ? [] : [`http://${config.REGISTRY_ADDR}`]),
   ];
-  return addresses.flatMap((address) => {
-    const host = address !== undefined && URL.canParse(address) ? new URL(address).hostname : '';
+  return addresses.flatMap((address) => (address !== undefined && URL.canParse(address) ? [new URL(address).hostname] : []));
+}
+
+/** Labels under BASE_DOMAIN that Berth's own addresses use. A project with such a label would replace them in the proxy. */
+function ownPrefixes(config: Config): string[] {
+  return ownHosts(config).flatMap((host) => {
     const label = host.endsWith(`.${config.BASE_DOMAIN}`) ? host.slice(0, -config.BASE_DOMAIN.length - 1) : '';
     return label === '' || label.includes('.') ? [] : [label];
   });

@@ -1,5 +1,7 @@
 /** Settings of the control plane. docs/settings.md is generated from this table. Only this file reads the environment. */
+import { Resolver } from 'node:dns';
 import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import {
   absolutePath,
@@ -57,6 +59,19 @@ const backupTarget: Parser<string> = (t) => {
   if (!/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/.*)?$/.test(t) && (t.includes('://') || t.trim() === ''))
     throw new Error(`must be a folder or s3://bucket/prefix, not "${t}"`);
   return t;
+};
+const addresses: Parser<string[]> = (t) => {
+  const wrong = list(t).filter((one) => isIP(one) === 0);
+  if (wrong.length > 0) throw new Error(`not an IP address: ${wrong.join(', ')}`);
+  return list(t);
+};
+const nameServers: Parser<string[]> = (t) => {
+  try {
+    new Resolver().setServers(list(t));
+  } catch {
+    throw new Error(`must be addresses of name servers (192.0.2.1, 192.0.2.1:53, [2001:db8::1]:53), not "${t}"`);
+  }
+  return list(t);
 };
 const ageRecipients: Parser<string[]> = (t) => {
   const found = list(t);
@@ -252,6 +267,21 @@ export const SETTINGS = {
     doc: 'Labels under BASE_DOMAIN that projects cannot use, comma-separated; `traefik` and labels of Berth’s own addresses are always reserved',
     shown: 'none',
     parse: list,
+  },
+  PUBLIC_IPS: {
+    doc: 'Addresses to which custom domains should point, comma-separated, IPv4 and IPv6 (docs/domains.md)',
+    shown: 'the addresses of BASE_DOMAIN',
+    parse: addresses,
+  },
+  DNS_SERVERS: {
+    doc: 'Name servers that check custom domains, comma-separated, each an address or address:port',
+    shown: 'those of the system',
+    parse: nameServers,
+  },
+  DOMAIN_QUARANTINE: {
+    doc: 'Time for which a custom domain that a project gave up is kept for that project; 0s: it is free at once',
+    default: '7d',
+    parse: duration,
   },
   CLAIM_TIMEOUT: { doc: 'Time limit for a node to claim a task; then another node gets it', default: '60s', parse: atLeast(1_000) },
   LEASE_TTL: {

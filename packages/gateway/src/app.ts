@@ -76,7 +76,7 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     policy,
     sessions: createSessions(keys, now),
     codes: createCodes(sealer, controlPlane, now),
-    redirects: createRedirects(config.PUBLIC_URL, config.BASE_DOMAIN),
+    redirects: createRedirects(config.PUBLIC_URL, config.BASE_DOMAIN, (host) => policy.view().domainByHost(host) !== undefined),
     sealer,
     keys,
     now,

@@ -16,8 +16,8 @@ export type Session = {
   expires_at: number;
 };
 
-/** Where a session cookie is valid: the auth host, one project, or one host that belongs to no project. */
-export type Audience = 'sso' | `project:${string}` | `host:${string}`;
+/** Where a session cookie is valid: the auth host, one project, one custom domain, or one host that belongs to no project. */
+export type Audience = 'sso' | `project:${string}` | `domain:${string}` | `host:${string}`;
 /** The epoch is part of the audience: turning `auth_required` on invalidates earlier cookies of the project. */
 export const audienceOfProject = ({ id, auth_epoch = 0 }: Policy['projects'][number]): Audience =>
   auth_epoch === 0 ? `project:${id}` : `project:${id} ${auth_epoch}`;
@@ -38,6 +38,8 @@ export type PolicyView = {
   projectById(id: string): Policy['projects'][number] | undefined;
   /** Host without port, lower case. */
   projectByHost(host: string): Policy['projects'][number] | undefined;
+  /** The custom domain with this name. site.ts says which of both counts. */
+  domainByHost(host: string): { project: Policy['projects'][number]; claim: string } | undefined;
   /** Also true if ALLOWED_EMAILS does not allow the address. */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;

@@ -19,9 +19,10 @@ import { trimOws } from '@berth/kit/ows';
 import { readReach } from '@berth/kit/reach-token';
 import { DEVICE_TOKEN_PATTERN, DEVICE_TOKEN_PREFIX, type DeviceScope, type Identity } from '@berth/wire/gateway';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
-import { type Audience, audienceOfProject, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
+import { type Audience, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
 import { isActive } from './policy-view.ts';
 import { isReservedPath } from './redirect.ts';
+import { isPlatformHost, siteAt } from './site.ts';
 
 /** The proxy middleware that sent the request (docs/interfaces.md "Verify endpoints"). */
 export type Middleware = { kind: 'project'; id: string } | { kind: 'any' } | { kind: 'admin' };
@@ -104,14 +105,18 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   // Without the path, a request for a reserved path could not be stopped.
   if (ask.uri === '') return { kind: 'forbidden', why: 'incomplete' };
   const host = hostOf(ask.host);
-  if (host === null || !isUnder(host, context)) return { kind: 'forbidden', why: 'unknown_host' };
-  // The single sign-on cookie is valid only at the auth host; a project's cookie is valid at all hosts of the project.
+  if (host === null) return { kind: 'forbidden', why: 'unknown_host' };
+  // A custom domain leads only to its project: other middlewares protect hosts of the platform.
+  const site = siteAt(host, view, context);
+  const isKnown = isPlatformHost(host, context) || (site !== undefined && ask.middleware.kind === 'project');
+  if (!isKnown) return { kind: 'forbidden', why: 'unknown_host' };
+  // The single sign-on cookie is valid only at the auth host; a project's cookie is valid at all hosts of the project under BASE_DOMAIN.
   let audience: Audience = host === context.authHost ? 'sso' : `host:${host}`;
   if (ask.middleware.kind === 'project') {
     const project = view.projectById(ask.middleware.id);
     if (project === undefined) return { kind: 'forbidden', why: 'unknown_project' };
-    if (view.projectByHost(host)?.id !== project.id) return { kind: 'forbidden', why: 'wrong_host' };
-    audience = audienceOfProject(project);
+    if (site?.project.id !== project.id) return { kind: 'forbidden', why: 'wrong_host' };
+    audience = site.audience;
   }
 
   const path = pathOf(ask.uri);
@@ -243,9 +248,6 @@ function hostOf(given: string): string | null {
   const match = /^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)(:\d{1,5})?$/i.exec(given);
   return match?.[1]?.toLowerCase() ?? null;
 }
-
-const isUnder = (host: string, { baseDomain, authHost }: DecisionContext): boolean =>
-  host === authHost || host === baseDomain || host.endsWith(`.${baseDomain}`);
 
 /** Returns the path as it was sent, without query and fragment. */
 export function pathOf(uri: string): string {

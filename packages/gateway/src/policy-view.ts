@@ -16,6 +16,11 @@ export const isActive = ({ id, identity, begun_at }: Session, view: PolicyView):
 export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, number>, allowed: (email: string) => boolean): Tables {
   const byId = new Map(policy?.projects.map((p) => [p.id, p]));
   const byHost = new Map(policy?.projects.flatMap((p) => p.hosts.map((host) => [host.toLowerCase(), p] as const)));
+  const byDomain = new Map(
+    policy?.projects.flatMap((project) =>
+      (project.domains ?? []).map(({ host, claim }) => [host.toLowerCase(), { project, claim }] as const),
+    ),
+  );
   const disabled = new Set(policy?.disabled_users.map((email) => email.toLowerCase()));
   const deleted = new Map(policy?.deleted_users?.map((user) => [user.email.toLowerCase(), Date.parse(user.deleted_at)]));
   const revoked = new Set(policy?.revoked_sessions.map((s) => s.id));
@@ -24,6 +29,7 @@ export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, numbe
     loaded: policy !== null,
     projectById: (id) => byId.get(id),
     projectByHost: (host) => byHost.get(host),
+    domainByHost: (host) => byDomain.get(host),
     isDisabled: (email) => disabled.has(email.toLowerCase()) || !allowed(email),
     isRevoked: (id) => revoked.has(id) || local.has(id),
     isDeleted(email, begunAt) {

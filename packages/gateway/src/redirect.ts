@@ -1,6 +1,6 @@
 /**
- * Checks redirect targets (RFC 9700 section 4.11: no open redirectors). A target may be a path on this host, or BASE_DOMAIN or a host
- * under it with the scheme and port of PUBLIC_URL. Texts that a browser might parse differently are refused before parsing.
+ * Checks redirect targets (RFC 9700 section 4.11: no open redirectors). A target may be a path on this host, or BASE_DOMAIN, a host under
+ * it or a custom domain of a project, with the scheme and port of PUBLIC_URL. Texts that a browser might parse differently are refused before parsing.
  */
 import type { Redirects } from './deps.ts';
 
@@ -12,12 +12,13 @@ const ABSOLUTE = /^https?:\/\/[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?([/?#]|$)
 // oxlint-disable-next-line no-control-regex
 const SUSPECT = /[\u0000-\u0020\u007f-\u00a0\\\u2028\u2029\ufeff]/;
 
-export function createRedirects(publicUrl: string, baseDomain: string): Redirects {
+/** `isDomain`: whether a project has this custom domain. */
+export function createRedirects(publicUrl: string, baseDomain: string, isDomain: (host: string) => boolean): Redirects {
   const base = new URL(publicUrl);
   const isOurs = (url: URL): boolean =>
     url.protocol === base.protocol &&
     url.port === base.port &&
-    (url.hostname === base.hostname || url.hostname === baseDomain || url.hostname.endsWith(`.${baseDomain}`));
+    (url.hostname === base.hostname || url.hostname === baseDomain || url.hostname.endsWith(`.${baseDomain}`) || isDomain(url.hostname));
 
   return {
     target(raw) {

@@ -2,8 +2,9 @@
 import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Config } from './config.ts';
-import { type Audience, audienceOfProject, type PolicyView } from './deps.ts';
+import type { Audience, PolicyView } from './deps.ts';
 import type { Context } from './login/context.ts';
+import { siteAt } from './site.ts';
 
 const PROBLEM_TYPE = 'application/problem+json; charset=utf-8';
 const PREFLIGHT_SECONDS = '600';
@@ -75,9 +76,9 @@ function deviceTokenIn(request: FastifyRequest): string | null {
 /** Returns the audience of the session cookie that a browser sends to the requested host. */
 export function audienceOf(request: FastifyRequest, config: Config, view: PolicyView): Audience {
   const host = (request.headers.host ?? '').replace(/:\d+$/, '').toLowerCase();
-  if (host === '' || host === new URL(config.PUBLIC_URL).hostname) return 'sso';
-  const project = view.projectByHost(host);
-  return project === undefined ? `host:${host}` : audienceOfProject(project);
+  const authHost = new URL(config.PUBLIC_URL).hostname;
+  if (host === '' || host === authHost) return 'sso';
+  return siteAt(host, view, { baseDomain: config.BASE_DOMAIN, authHost })?.audience ?? `host:${host}`;
 }
 
 /**
@@ -91,9 +92,9 @@ function allowOrigin(request: FastifyRequest, reply: FastifyReply, config: Confi
   const [caller, base] = [new URL(origin), new URL(config.PUBLIC_URL)];
   if (caller.origin !== origin || caller.protocol !== base.protocol || caller.port !== base.port) return false;
   if (caller.hostname !== base.hostname) {
-    const project = view.projectByHost(caller.hostname);
+    const site = siteAt(caller.hostname, view, { baseDomain: config.BASE_DOMAIN, authHost: base.hostname });
     // The policy of an older control plane does not contain `auth_required`.
-    if (project === undefined || project.auth_required === false) return false;
+    if (site === undefined || site.project.auth_required === false) return false;
   }
   void reply.headers({ 'access-control-allow-origin': origin, 'access-control-allow-credentials': 'true' });
   return true;

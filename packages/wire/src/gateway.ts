@@ -48,6 +48,12 @@ export const Policy = Type.Object({
       id: Id,
       name: Type.String(),
       hosts: Type.Array(Type.String()),
+      /**
+       * Custom domains. They are not among `hosts`, because an older gateway must not take them for hosts under BASE_DOMAIN. Session
+       * cookies are bound to `claim`, which changes when the domain is removed and added again. Absent in the policy of an older
+       * control plane.
+       */
+      domains: Type.Optional(Type.Array(Type.Object({ host: Type.String(), claim: Type.String({ pattern: '^[!-~]+$' }) }))),
       /** Absent in the policy of an older control plane. */
       auth_required: Type.Optional(Type.Boolean()),
       /**

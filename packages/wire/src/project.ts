@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { Certificate } from './certificate.ts';
 import { MOUNT_MODES } from './dataset.ts';
+import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
@@ -117,6 +118,7 @@ const settable = {
     maxItems: MAX_MEMBERS,
     description: 'users who may see the project, besides admins; empty: every user. Only admins change it',
   }),
+  domains: Type.Array(Domain, { maxItems: MAX_DOMAINS, description: 'custom domains, beside the host of `domain_prefix`' }),
 };
 
 export const PROJECT_DEFAULTS = {
@@ -140,6 +142,7 @@ export const PROJECT_DEFAULTS = {
   deploy_on_push: true,
   watch_paths: [],
   members: [],
+  domains: [],
 } as const;
 
 const { git_url, domain_prefix, ...optional } = settable;

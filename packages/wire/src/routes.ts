@@ -8,6 +8,7 @@ import { Deployment, DeploymentCreate, DeploymentItem, LogPage, RollbackCreate }
 import { CleanUps } from './clean-up.ts';
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
+import { ProjectDomains } from './domain.ts';
 import { EventPage } from './event.ts';
 import { HOOK_ROUTES } from './hook.ts';
 import { GIT_ROUTES } from './git.ts';
@@ -106,6 +107,16 @@ export const ROUTES = {
     answer: Project,
     etag: true,
     locked: true,
+  },
+  projectDomains: {
+    method: 'GET',
+    path: '/api/projects/:id/domains',
+    who: 'viewer',
+    scope: 'project',
+    summary: 'Show whether the custom domains of a project point here, and their certificates',
+    params: ByName,
+    status: 200,
+    answer: ProjectDomains,
   },
   ...GIT_ROUTES,
 

@@ -33,9 +33,9 @@ const DOCS = {
   replace: 'rolling: the new version starts beside the old one; recreate: after it stopped',
   on_dataset_change: 'what to do when a dataset of the project has a new version',
 } as const;
-/** `env` has verbs of its own, whose values do not stand in the arguments. */
-const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env'], docs: DOCS });
-const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env'], docs: DOCS });
+/** `env` and `domains` have verbs of their own. */
+const createFlags = flagsOf(ProjectCreate, { leaveOut: ['name', 'env', 'domains'], docs: DOCS });
+const patchFlags = flagsOf(ProjectPatch, { leaveOut: ['env', 'domains'], docs: DOCS });
 const DATASET: Option = {
   flags: '--dataset <name:mode:path>',
   doc: `mount a dataset: NAME, NAME:MODE or NAME:MODE:/PATH, MODE is ${MOUNT_MODES.join(' or ')}; may be repeated; “none” removes all`,

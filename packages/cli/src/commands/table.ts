@@ -5,6 +5,7 @@ import { CLEAN_UP_COMMANDS } from './clean-up.ts';
 import { COMPLETION_COMMANDS } from './completion.ts';
 import type { Command } from './command.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
+import { DOMAIN_COMMANDS } from './domain.ts';
 import { FLEET_COMMANDS } from './fleet.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
@@ -23,6 +24,7 @@ export const COMMANDS: readonly Command[] = [
   ...PROJECT_COMMANDS,
   ...RIGHTS_COMMANDS,
   ...GIT_COMMANDS,
+  ...DOMAIN_COMMANDS,
   ...HOOK_COMMANDS,
   ...SECRET_COMMANDS,
   ...FLEET_COMMANDS,
@@ -37,6 +39,7 @@ export const NOUNS: Readonly<Record<string, string>> = {
   project: 'Projects: list, create, show, edit, delete',
   'project members': 'Who may see a project, besides admins',
   env: 'Environment variables of a project',
+  domain: 'Custom domains of a project',
   'deploy-key': 'The ssh key with which Berth reads a private repository',
   'git-token': 'The token with which Berth reads a private repository over https',
   'git-host': 'Git hosts and their trusted ssh host keys',

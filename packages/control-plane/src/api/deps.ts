@@ -6,6 +6,7 @@ import type { Role } from '@berth/wire/vocabulary';
 import type { CacheIndex } from '../domain/cache-index.ts';
 import type { CleanSettings } from '../domain/clean-up.ts';
 import type { Changes } from '../domain/changes.ts';
+import type { DnsCheck } from '../domain/dns.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { CheckFolder } from '../domain/folder-check.ts';
@@ -53,6 +54,8 @@ export type ApiSettings = {
   hasShare: boolean;
   allowedGitHosts: readonly string[];
   reservedPrefixes: readonly string[];
+  /** Hosts of Berth's own addresses, which no project may have as a custom domain. */
+  ownHosts: readonly string[];
   /** Warnings about settings, shown by /readyz. */
   notes: readonly string[];
   passwordCost: PasswordCost;
@@ -83,6 +86,7 @@ export type ApiDeps = {
   aliases?: AliasWatch;
   /** Absent without an https address in PROXY_PROBE_URLS. */
   certificates?: CertificateWatch;
+  checkDns: DnsCheck;
   /** BACKUP_INTERVAL; null without BACKUP_TO. */
   backupIntervalMs: number | null;
   /** DATASET_SCAN_INTERVAL. */

@@ -48,6 +48,7 @@ import { joiningRoutes } from './routes/joining.ts';
 import { metricRoutes } from './routes/metrics.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { placementRoutes } from './routes/placement.ts';
+import { domainRoutes } from './routes/domains.ts';
 import { projectRoutes } from './routes/projects.ts';
 import { secretRoutes } from './routes/secrets.ts';
 import { systemRoutes } from './routes/system.ts';
@@ -189,6 +190,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   auditRoutes(route, deps);
   cleanUpRoutes(route, deps);
   projectRoutes(route, deps);
+  domainRoutes(route, deps);
   secretRoutes(route, deps);
   datasetRoutes(route, deps);
   deploymentRoutes(route, { ...deps, holds });

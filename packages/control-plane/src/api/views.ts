@@ -1,6 +1,7 @@
 /** Converts records to their JSON form in the API: RFC 3339 times, public URLs, and no secrets for people who may not see them. */
 import { projectUrl } from '../domain/host.ts';
 import type { AuditEntry } from '@berth/wire/audit';
+import type { Certificate } from '@berth/wire/certificate';
 import type { TaskProgress } from '@berth/wire/dataset';
 import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@berth/wire/deployment';
 import type { DeviceToken } from '@berth/wire/gateway';
@@ -39,6 +40,9 @@ import type {
 export const time = (ms: number): string => new Date(ms).toISOString();
 export const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
 
+export const certificateView = (certificate: HostCertificate | null): Certificate | null =>
+  certificate === null ? null : { ...certificate, not_after: timeOrNull(certificate.not_after), checked_at: time(certificate.checked_at) };
+
 export type ViewSettings = { publicUrl: string; baseDomain: string };
 
 export function projectView(
@@ -59,10 +63,7 @@ export function projectView(
     env_hidden: hidden,
     url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
     running_deployment_id: runningId,
-    certificate:
-      certificate === null
-        ? null
-        : { ...certificate, not_after: timeOrNull(certificate.not_after), checked_at: time(certificate.checked_at) },
+    certificate: certificateView(certificate),
     deleting: deleting_at !== null,
     created_at: time(created_at),
     updated_at: time(updated_at),

@@ -8,7 +8,9 @@ export type BuiltConfig = {
   hash: string;
   /** Targets of the routes in it, by deployment id. */
   deployments: ReadonlyMap<string, RouteTarget>;
-  /** Omitted projects with the reason. */
+  /** Published custom domains, with the id of their project. */
+  domains: ReadonlyMap<string, string>;
+  /** Omitted projects and domains with the reason. */
   problems: string[];
 };
 
@@ -33,14 +35,17 @@ export type ConfigSource = {
   close(): void;
 };
 
-/** A host that the proxy serves over https. `project_id`: null for Berth's own. */
-export type WatchedHost = { host: string; project_id: string | null };
+/** A host that the proxy serves over https. `project_id`: null for Berth's own. `custom`: a custom domain. */
+export type WatchedHost = { host: string; project_id: string | null; custom?: boolean };
 export type HostCertificate = Judged & { checked_at: number };
 /** `check` asks for some of the hosts, those that are due. It never throws. */
 export type CertificateWatch = {
   check(hosts: readonly WatchedHost[], signal: AbortSignal): Promise<void>;
-  /** Null if it is not known yet. */
+  /** The certificate of the project's host under BASE_DOMAIN; null if it is not known yet. */
   ofProject(id: string): HostCertificate | null;
+  /** Null if it is not known yet. */
+  ofHost(host: string): HostCertificate | null;
+  /** Without custom domains that never had a good certificate: their owners may not have pointed them here yet. */
   problems(): { host: string; problem: string }[];
   /** Earliest end of a certificate; null if none is known. */
   firstExpiry(): number | null;

@@ -50,7 +50,14 @@ export type AuditRecord = {
 /** All input of a policy. */
 export type PolicyFacts = {
   /** Sorted by name, each with its current and upcoming domain prefixes. */
-  projects: { id: string; name: string; prefixes: string[]; auth_required: boolean; auth_epoch: number }[];
+  projects: {
+    id: string;
+    name: string;
+    prefixes: string[];
+    auth_required: boolean;
+    auth_epoch: number;
+    domains?: { host: string; claim: string }[];
+  }[];
   disabled: string[];
   deleted: { email: string; deleted_at: number }[];
   revoked: { id: string; expires_at: number }[];

@@ -3,6 +3,7 @@ import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { buildArgProblems } from './build-args.ts';
 import { envSizeProblems } from './env.ts';
+import { type DomainRules, domainProblems } from './domains.ts';
 import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
@@ -11,15 +12,15 @@ import { mountPathOf, overlap } from './mounts.ts';
 import { healthPathProblem, mountPathProblem, repoFolderProblem, repoPathProblem, watchPathProblem } from './paths.ts';
 import type { ProjectSettings } from './records.ts';
 
-export type ProjectRules = GitUrlRules & {
-  baseDomain: string;
-  /** AUTH_SERVICE_URL is set, so logins are possible. */
-  hasLogin: boolean;
-  /** Labels below the base domain that the platform uses itself. */
-  reservedPrefixes: readonly string[];
-  /** Returns the name of a dataset, or null if none has this id. */
-  datasetName: (id: string) => string | null;
-};
+export type ProjectRules = GitUrlRules &
+  DomainRules & {
+    /** AUTH_SERVICE_URL is set, so logins are possible. */
+    hasLogin: boolean;
+    /** Labels below the base domain that the platform uses itself. */
+    reservedPrefixes: readonly string[];
+    /** Returns the name of a dataset, or null if none has this id. */
+    datasetName: (id: string) => string | null;
+  };
 
 type Settings = Omit<ProjectSettings, 'replace'> & { replace: ReplaceMode };
 
@@ -36,6 +37,7 @@ export function settingsOf(input: ProjectCreate): Settings {
     build_args: given.build_args ?? {},
     watch_paths: given.watch_paths ?? [],
     members: given.members ?? [],
+    domains: given.domains ?? [],
     datasets,
     volumes,
     replace,
@@ -51,6 +53,9 @@ export function projectProblems(
   const problems: (FieldProblem | null)[] = [];
   if (given.name !== undefined) problems.push(nameProblem(given.name));
   if (given.domain_prefix !== undefined) problems.push(...prefixProblems(given.domain_prefix, rules));
+  // A new prefix can make the project's own host one that it may not list.
+  if (given.domains !== undefined || given.domain_prefix !== undefined)
+    problems.push(...domainProblems(settings.domains, settings.domain_prefix, rules));
   if (given.git_url !== undefined) problems.push(gitUrlProblem(given.git_url, rules));
   if (given.branch !== undefined) problems.push(branchProblem(given.branch));
   if (given.dockerfile_path !== undefined) problems.push(repoPathProblem(given.dockerfile_path, 'dockerfile_path'));

@@ -58,8 +58,9 @@ import type { VolumeCopy } from './volume-copy.ts';
 
 export type ProjectStore = {
   /**
-   * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws name_taken, domain_prefix_taken, validation
-   * (a dataset is unknown or being deleted, a member is unknown). `access`: errors name no project that this caller may not see.
+   * Creates a project with the defaults of PROJECT_DEFAULTS (`replace`: rolling). Throws name_taken, domain_prefix_taken,
+   * domain_taken, validation (a dataset is unknown or being deleted, a member is unknown). `access`: errors name no project that this
+   * caller may not see.
    */
   create(input: ProjectCreate, now: number, access?: ProjectAccess): Promise<ProjectRecord>;
   /** Throws not_found. */
@@ -79,7 +80,7 @@ export type ProjectStore = {
   /**
    * Changes the given fields and raises flow_version. A function as `change` runs inside the transaction with the current project,
    * possibly more than once, and throws to reject. A prefix is also taken while another project still serves under it. Throws
-   * not_found, domain_prefix_taken, being_deleted, validation. `access`: as in `create`.
+   * not_found, domain_prefix_taken, domain_taken, being_deleted, validation. `access`: as in `create`.
    */
   patch(
     id: string,
@@ -320,10 +321,16 @@ export type AdmissionStore = {
 };
 
 /** A route with the fields of its project that the proxy's configuration needs. */
-export type PublishedRoute = RouteRecord & { project_name: string; auth_required: boolean };
+export type PublishedRoute = RouteRecord & { project_name: string; auth_required: boolean; domains?: readonly string[] };
 export type RouteStore = {
   /** Returns all routes. Throws if they cannot be read; never returns an empty list instead. */
   all(): Promise<PublishedRoute[]>;
+};
+
+/** Who has each custom domain (store/domains.ts). `projects` changes it. */
+export type DomainStore = {
+  /** Removes domains whose quarantine is over. Returns the number of rows. */
+  sweep(now: number): Promise<number>;
 };
 
 export type UserStore = {
@@ -404,6 +411,7 @@ export type Stores = {
   admissions: AdmissionStore;
   datasets: DatasetStore;
   routes: RouteStore;
+  domains: DomainStore;
   users: UserStore;
   apiSessions: ApiSessionStore;
   apiTokens: ApiTokenStore;

@@ -16,6 +16,7 @@ const AT_ONCE = [
   'deploy_on_push',
   'watch_paths',
   'members',
+  'domains',
 ] as const satisfies readonly (keyof ProjectSettings)[];
 const isAtOnce = (name: keyof ProjectSettings): boolean => (AT_ONCE as readonly string[]).includes(name);
 

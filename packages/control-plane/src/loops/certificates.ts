@@ -5,6 +5,8 @@ export const certificates =
   ({ source, certificates: watch, ownHost }: LoopDeps) =>
   async (signal: AbortSignal): Promise<void> => {
     if (watch === undefined) return;
-    const published = [...source.current().deployments.values()].map(({ host, project_id }) => ({ host, project_id }));
-    await watch.check([...(ownHost === undefined ? [] : [{ host: ownHost, project_id: null }]), ...published], signal);
+    const { deployments, domains } = source.current();
+    const published = [...deployments.values()].map(({ host, project_id }) => ({ host, project_id }));
+    const custom = [...domains].map(([host, project_id]) => ({ host, project_id, custom: true }));
+    await watch.check([...(ownHost === undefined ? [] : [{ host: ownHost, project_id: null }]), ...published, ...custom], signal);
   };

@@ -24,6 +24,7 @@ export const deleteExpiredRows =
       stores.commitStatuses,
       stores.usage,
       stores.projects,
+      stores.domains,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

@@ -16,7 +16,7 @@ const FIRST_INTERVALS = 5;
 /** Time until the next check of a host whose certificate is not in order. Never longer than the interval. */
 const AGAIN_MS = { pending: 3_000, invalid: 60_000, expires_soon: 600_000, no_answer: 10_000 } as const;
 
-type Watched = WatchedHost & { since: number; dueAt: number; last: HostCertificate | null };
+type Watched = Required<WatchedHost> & { since: number; dueAt: number; last: HostCertificate | null; hadGood: boolean };
 
 export type CertificateWatchSettings = {
   probeUrls: readonly string[];
@@ -40,11 +40,11 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
     const named = new Map(hosts.map((one) => [one.host, one]));
     for (const host of watched.keys()) if (!named.has(host)) watched.delete(host);
     ofProjects = new Map();
-    for (const { host, project_id } of named.values()) {
-      const one = watched.get(host) ?? { host, project_id, since: now(), dueAt: monotonic(), last: null };
+    for (const { host, project_id, custom = false } of named.values()) {
+      const one = watched.get(host) ?? { host, project_id, custom, since: now(), dueAt: monotonic(), last: null, hadGood: false };
       one.project_id = project_id;
       watched.set(host, one);
-      if (project_id !== null) ofProjects.set(project_id, one);
+      if (project_id !== null && !custom) ofProjects.set(project_id, one);
     }
   }
 
@@ -55,7 +55,8 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
     const judged = worstCertificate(answers.flatMap((answer) => judgeCertificate(one.host, answer, at - one.since < grace, at) ?? []));
     one.dueAt = monotonic() + Math.min(intervalMs, pauseAfter(judged));
     if (judged === null) return;
-    if (judged.problem !== null && judged.problem !== one.last?.problem)
+    one.hadGood ||= judged.state === 'ok' || judged.state === 'expires_soon';
+    if (judged.problem !== null && judged.problem !== one.last?.problem && concernsOperator(one))
       log.warn({ host: one.host, problem: judged.problem }, 'a host has no good certificate');
     if (judged.state === 'ok' && isProblem(one.last))
       log.info({ host: one.host, issuer: judged.issuer }, 'a host has a good certificate again');
@@ -71,11 +72,17 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
       await Promise.all(due.slice(0, HOSTS_PER_RUN).map((one) => ask(one, signal)));
     },
     ofProject: (id) => ofProjects.get(id)?.last ?? null,
-    problems: () => [...watched.values()].flatMap(({ host, last }) => (isProblem(last) ? [{ host, problem: last.problem }] : [])),
+    ofHost: (host) => watched.get(host)?.last ?? null,
+    problems: () =>
+      [...watched.values()].flatMap((one) =>
+        isProblem(one.last) && concernsOperator(one) ? [{ host: one.host, problem: one.last.problem }] : [],
+      ),
     firstExpiry: () => [...watched.values()].reduce<number | null>((first, { last }) => lower(first, last?.not_after ?? null), null),
   };
 }
 
+/** A custom domain without a certificate may not lead here yet. */
+const concernsOperator = ({ custom, hadGood }: Watched): boolean => !custom || hadGood;
 const isProblem = (last: HostCertificate | null): last is HostCertificate & { problem: string } => last !== null && last.problem !== null;
 const lower = (a: number | null, b: number | null): number | null => (a === null ? b : b === null ? a : Math.min(a, b));
 

@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '@berth/kit/log';
 import type { Policy } from '@berth/wire/gateway';
 import type { Changes } from '../domain/changes.ts';
+import { isUnderBase } from '../domain/domains.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { PolicyFacts } from '../domain/identity-records.ts';
 import type { PolicyStore } from '../domain/identity-stores.ts';
@@ -17,10 +18,14 @@ import type { PolicySource } from '../domain/policy.ts';
 export function policyOf(facts: PolicyFacts, baseDomain: string): Policy {
   const time = (ms: number): string => new Date(ms).toISOString();
   return {
-    projects: facts.projects.map(({ prefixes, ...project }) => ({
-      ...project,
-      hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`),
-    })),
+    projects: facts.projects.map(({ prefixes, domains, ...project }) => {
+      const outside = (domains ?? []).filter(({ host }) => !isUnderBase(host, baseDomain));
+      return {
+        ...project,
+        hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`),
+        ...(outside.length === 0 ? {} : { domains: outside }),
+      };
+    }),
     disabled_users: facts.disabled,
     deleted_users: facts.deleted.map(({ email, deleted_at }) => ({ email, deleted_at: time(deleted_at) })),
     revoked_sessions: facts.revoked.map(({ id, expires_at }) => ({ id, expires_at: time(expires_at) })),

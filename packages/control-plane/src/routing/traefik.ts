@@ -8,6 +8,7 @@ import { isIP } from 'node:net';
 import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
 import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 import type { BuiltConfig, RouteTarget } from '../domain/configuration.ts';
+import { isUnderBase } from '../domain/domains.ts';
 import { stableJson } from '../domain/stable-json.ts';
 import type { PublishedRoute } from '../domain/stores.ts';
 
@@ -16,6 +17,8 @@ export type RoutingSettings = {
   /** AUTH_SERVICE_URL. Null: projects that require a login are omitted, never published without a login. */
   authServiceUrl: string | null;
   acmeResolver: string;
+  /** Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting may have changed after it was added. */
+  ownHosts?: readonly string[];
 };
 
 type Router = {
@@ -25,7 +28,7 @@ type Router = {
   /** Unset for a parent. */
   service?: string;
   middlewares?: string[];
-  tls?: { certResolver?: string };
+  tls?: { certResolver?: string; domains?: { main: string }[] };
   parentRefs?: string[];
   priority?: number;
 };
@@ -57,6 +60,10 @@ const STRIP_TOKEN = 'berth-strip-token';
  * Project names have no underscore, so no project's router has this name.
  */
 const TOKENS = 'berth_tokens';
+/** The same for custom domains: TOKENS stays as it is while a project gets one. */
+const DOMAIN_TOKENS = 'berth_domain_tokens';
+/** Traefik sorts by the length of the rule, and the rule of a project with many domains is longer than that of DOMAIN_TOKENS. */
+const BEFORE_DOMAINS = 100_000;
 const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}\`)`;
 
 /**
@@ -88,6 +95,9 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   const open: string[] = [];
   const deployments = new Map<string, RouteTarget>();
   const hosts = new Map<string, string>();
+  const domains = new Map<string, string>();
+  /** Custom domains of the projects that need no login. */
+  const openDomains: string[] = [];
   // Sorted by name: of two projects with one host always the same one is omitted.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
     const problem = problemOf(route, settings, hosts);
@@ -101,15 +111,20 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     deployments.set(route.deployment_id, { project_id, host, host_ip, host_port, auth_required });
     if (!route.auth_required) open.push(route.domain_prefix);
     addProject(config, route, settings);
+    const own = publishedDomains(route, settings, domains, problems);
+    addDomains(config, route, own, settings);
+    if (!route.auth_required) openDomains.push(...own);
   }
   if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
-  addTokens(config, open, settings);
+  // Host(`…`) accepts the dot at the end of a host name, so the expressions accept it too.
+  addTokens(config, TOKENS, open, `\\.${escaped(settings.baseDomain)}`);
+  addTokens(config, DOMAIN_TOKENS, openDomains.map(escaped).sort(), '', BEFORE_DOMAINS);
   const hash = createHash('sha256')
     .update(stableJson(withoutEmpty(config)))
     .digest('hex')
     .slice(0, 16);
   addMarker(config, hash);
-  return { bytes: stableJson(withoutEmpty(config)), hash, deployments, problems };
+  return { bytes: stableJson(withoutEmpty(config)), hash, deployments, domains, problems };
 }
 
 function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: RoutingSettings): void {
@@ -140,16 +155,60 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
   }
 }
 
-function addTokens({ http }: DynamicConfig, open: readonly string[], { baseDomain }: RoutingSettings): void {
-  if (open.length === 0) return;
+/** Returns the custom domains that the configuration has, and adds the reasons for the others to `problems`. */
+function publishedDomains(
+  route: PublishedRoute,
+  { baseDomain, ownHosts = [] }: RoutingSettings,
+  domains: Map<string, string>,
+  problems: string[],
+): string[] {
+  const own: string[] = [];
+  for (const domain of (route.domains ?? []).toSorted()) {
+    // The contract's routers publish the project's own host.
+    if (domain === `${route.domain_prefix}.${baseDomain}`) continue;
+    if (ownHosts.includes(domain) || isUnderBase(domain, baseDomain))
+      problems.push(`${route.project_name}: its domain ${domain} is a host of the platform`);
+    else if (!/^[a-z0-9-]+(\.[a-z0-9-]+)+$/.test(domain)) problems.push(`${route.project_name}: its domain "${domain}" is not a host name`);
+    else if (domains.has(domain)) problems.push(`${route.project_name}: its domain ${domain} belongs to another project`);
+    else {
+      domains.set(domain, route.project_id);
+      own.push(domain);
+    }
+  }
+  return own;
+}
+
+/**
+ * Adds the routers of custom domains beside those of the contract. One router serves all domains of a project. `tls.domains` requests a
+ * certificate for each one: without it, Traefik would request one for all, and a domain that does not lead here would prevent it.
+ */
+function addDomains({ http }: DynamicConfig, route: PublishedRoute, domains: readonly string[], settings: RoutingSettings): void {
+  if (domains.length === 0) return;
+  const name = route.project_name;
+  const rule = domains.map((domain) => `Host(\`${domain}\`)`).join(' || ');
+  http.routers[`${name}_domains`] = {
+    rule,
+    entryPoints: ['websecure'],
+    service: name,
+    middlewares: [route.auth_required ? `${name}-auth` : STRIP],
+    tls: { certResolver: settings.acmeResolver, domains: domains.map((main) => ({ main })) },
+  };
+  if (!route.auth_required) http.routers[`${name}_domains_token`] = { rule, parentRefs: [DOMAIN_TOKENS], priority: 1, service: name };
+  http.routers[`${name}_domains-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
+}
+
+const escaped = (host: string): string => host.replaceAll('.', '\\.');
+
+/** Traefik warns of a rule without any Host(`…`). `hosts` and `ending` are parts of an expression. */
+function addTokens({ http }: DynamicConfig, name: string, hosts: readonly string[], ending: string, priority?: number): void {
+  if (hosts.length === 0) return;
   http.middlewares[STRIP_TOKEN] = { headers: { customRequestHeaders: { Authorization: '' } } };
-  // Host(`…`) accepts the dot at the end of a host name, so the expression accepts it too. Traefik warns of a rule without any Host(`…`).
-  const hosts = `^(${open.join('|')})\\.${baseDomain.replaceAll('.', '\\.')}\\.?$`;
-  http.routers[TOKENS] = {
-    rule: `${CARRIES_TOKEN} && (Host(\`${MARKER_HOST}\`) || HostRegexp(\`${hosts}\`))`,
+  http.routers[name] = {
+    rule: `${CARRIES_TOKEN} && (Host(\`${MARKER_HOST}\`) || HostRegexp(\`^(${hosts.join('|')})${ending}\\.?$\`))`,
     entryPoints: ['websecure'],
     middlewares: [STRIP, STRIP_TOKEN],
     tls: {},
+    ...(priority === undefined ? {} : { priority }),
   };
 }
 

@@ -1,4 +1,5 @@
 /** Opens the database and creates the stores. app.ts imports no other file of store/. */
+import { DOMAIN_QUARANTINE_MS } from '../domain/domains.ts';
 import type { Stores } from '../domain/stores.ts';
 import { createApiSessionStore } from './identity/api-sessions.ts';
 import { createApiTokenStore } from './identity/api-tokens.ts';
@@ -10,6 +11,7 @@ import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
+import { createDomainStore } from './domains.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
 import { createDeviceCodeStore } from './identity/device-codes.ts';
@@ -58,11 +60,13 @@ export type OpenStores = {
   image?: Buffer;
   /** Runs before the migration of a database that has tables. */
   before?: BeforeMigration;
+  /** DOMAIN_QUARANTINE */
+  domainQuarantineMs?: number;
 };
 
 /** Throws StoreError, whose message is for the person who starts the control plane. */
-export async function openStores({ databaseUrl, log, now = Date.now, image, before }: OpenStores): Promise<Stores> {
-  return storesOn(await openDatabase(databaseUrl, log, now, { image, before }), now);
+export async function openStores({ databaseUrl, log, now = Date.now, image, before, domainQuarantineMs }: OpenStores): Promise<Stores> {
+  return storesOn(await openDatabase(databaseUrl, log, now, { image, before }), now, randomId, domainQuarantineMs);
 }
 
 /**
@@ -105,11 +109,17 @@ export async function openTransfer(databaseUrl: string, which: 'existing' | 'new
 const schemaOf = (db: Pick<Database, 'capabilities'>): string => Object.keys(allMigrations(db.capabilities)).sort().at(-1) ?? '';
 
 /** Creates stores with their own memory, as in a separate process. `newId`: ids also decide the order of otherwise equal rows. */
-export function storesOn(db: Database, now: () => number, newId: NewId = randomId): Stores {
+export function storesOn(
+  db: Database,
+  now: () => number,
+  newId: NewId = randomId,
+  domainQuarantineMs: number = DOMAIN_QUARANTINE_MS,
+): Stores {
   const queryCache = createNodeQueryCache(db);
   const memory = createNodeMemory(db, queryCache);
   return {
-    projects: createProjectStore(db, newId, now),
+    projects: createProjectStore(db, newId, now, domainQuarantineMs),
+    domains: createDomainStore(db, domainQuarantineMs),
     projectKeys: createProjectKeyStore(db),
     secrets: createSecretStore(db),
     volumes: createVolumeStore(db),

@@ -10,6 +10,7 @@ import type { ProjectSettings } from '../domain/records.ts';
 import { secretsHaveNames } from '../domain/secrets.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import { noteOrphans } from './clean-ups.ts';
+import { changeDomains, type Claiming, releaseAll } from './domains.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
@@ -27,7 +28,8 @@ import { refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf 
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { endVolumes } from './volumes.ts';
 
-export function createProjectStore(db: Database, newId: NewId, clock: () => number): ProjectStore {
+export function createProjectStore(db: Database, newId: NewId, clock: () => number, quarantineMs: number): ProjectStore {
+  const claiming: Claiming = { db, newId, quarantineMs };
   /** Relies on the unique constraints, because two requests may arrive at the same time, and turns their errors into domain errors. */
   const unique = async <T>(wanted: Wanted, run: () => Promise<T>): Promise<T> => {
     try {
@@ -61,6 +63,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
             created_at: now,
             updated_at: now,
           };
+          await changeDomains(claiming, tx, row.id, [], settings.domains, now);
           const created = await tx.insertInto('projects').values(row).returningAll().executeTakeFirstOrThrow();
           await setMembers(tx, created.id, settings.members);
           await writeEvents(db, tx, [projectEvent(created, 'created', now)]);
@@ -124,6 +127,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
           const moved = patch.git_url === undefined ? [] : await dropMovedToken(tx, project, patch.git_url, now);
           wanted.domain_prefix = patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
           await refuseTaken(db, tx, wanted);
+          if (patch.domains !== undefined) await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
           const row = await tx
             .updateTable('projects')
             .set(settingColumns(patch))
@@ -188,6 +192,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
         const state = await removable(tx, id, db.capabilities.rowLocks);
         if (state !== 'removable') return state === 'absent';
         await noteOrphans(tx, id, clock());
+        await releaseAll(tx, id, clock());
         const removed = await tx
           .deleteFrom('projects')
           .where('id', '=', id)
@@ -237,6 +242,7 @@ function withDefaults({ name, ...given }: ProjectCreate): { name: string; settin
       volumes: [],
       watch_paths: [],
       members: [],
+      domains: [],
       replace: 'rolling',
       ...given,
     },

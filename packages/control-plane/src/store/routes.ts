@@ -7,9 +7,13 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
       .selectFrom('routes')
       .innerJoin('projects', 'projects.id', 'routes.project_id')
       .selectAll('routes')
-      .select(['projects.name as project_name', 'projects.auth_required'])
+      .select(['projects.name as project_name', 'projects.auth_required', 'projects.domains'])
       .orderBy('projects.name')
       .execute();
-    return rows.map((row) => ({ ...row, auth_required: row.auth_required !== 0 }));
+    return rows.map((row) => ({
+      ...row,
+      auth_required: row.auth_required !== 0,
+      domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
+    }));
   },
 });

@@ -63,6 +63,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./datasets.test.ts');
   await import('./deployments.test.ts');
   await import('./device-flow.test.ts');
+  await import('./domains.test.ts');
   await import('./ended-work.test.ts');
   await import('./events.test.ts');
   await import('./git-hosts.test.ts');

@@ -74,7 +74,7 @@ export function callbackRoutes(server: FastifyInstance, context: Context): void 
 
   function retryPathFor({ attempt, query }: CallbackState): string {
     const destination = attempt?.destination ?? attempts.hint(parameter(query, 'state') ?? '');
-    return destination === null ? '/_oauth/login' : retryPathOf(destination);
+    return destination === null ? '/_oauth/login' : retryPathOf(destination, redirects);
   }
 
   function reportRefusal(request: FastifyRequest, state: CallbackState, refusal: Refusal): void {

@@ -38,9 +38,11 @@ export function loginPath(destination: Destination, provider?: string): string {
 }
 
 /** Returns the address for a retry. It leads to the page itself, because the nonce of a challenge expires soon. */
-export function retryPathOf(destination: Destination): string {
+export function retryPathOf(destination: Destination, redirects: Redirects): string {
   if (destination.kind !== 'target') return loginPath(destination);
-  return destination.target.startsWith('/') ? loginPath({ ...destination, challenge: null }) : destination.target;
+  // Checked again, because a custom domain may have left the platform during the login.
+  const target = redirects.target(destination.target);
+  return target.startsWith('/') ? loginPath({ kind: 'target', target, challenge: null }) : target;
 }
 
 /** Returns the address for a browser with this session. A project's host gets a one-time code (docs/interfaces.md "Login"). */
@@ -51,7 +53,9 @@ export function arrivalOf(destination: Destination, session: Session, redirects:
       : `/_oauth/device/activate?${new URLSearchParams({ code: destination.code }).toString()}`;
   }
   if (destination.kind === 'devices') return '/_oauth/devices';
-  const { target, challenge } = destination;
+  // Checked again, because a custom domain may have left the platform during the login.
+  const target = redirects.target(destination.target);
+  const { challenge } = destination;
   const host = redirects.otherHost(target);
   // Without a challenge, a code could not be bound to the browser. /verify at that host creates a nonce and redirects here again.
   if (host === null || challenge === null) return target;

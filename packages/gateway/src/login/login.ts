@@ -19,7 +19,7 @@ export function loginRoutes(server: FastifyInstance, context: Context): void {
     const session = sso.read(request.headers.cookie);
     if (session !== null) return reply.redirect(arrivalOf(destination, session, redirects, codes), 302);
     // Otherwise the browser would be redirected here after every sign-in, endlessly.
-    if (hasTooMany(request.headers.cookie)) throw new Refusal('too_many_cookies', { retryPath: retryPathOf(destination) });
+    if (hasTooMany(request.headers.cookie)) throw new Refusal('too_many_cookies', { retryPath: retryPathOf(destination, redirects) });
 
     const provider = chosen(parameter(request.query, 'provider'), destination);
     if (provider === null) return sendPage(reply, 200, choicePage(choices(destination)));

@@ -180,8 +180,8 @@ const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   login: ['wrong_credentials', 'account_disabled', 'too_many_attempts'],
   exchange: ['unauthenticated', 'no_role', 'account_disabled', 'forbidden', 'gateway_unreachable', 'too_many_attempts'],
   refresh: ['refresh_token', 'account_disabled'],
-  createProject: ['name_taken', 'domain_prefix_taken'],
-  patchProject: ['domain_prefix_taken', 'being_deleted', 'busy'],
+  createProject: ['name_taken', 'domain_prefix_taken', 'domain_taken'],
+  patchProject: ['domain_prefix_taken', 'domain_taken', 'being_deleted', 'busy'],
   createDataset: ['dataset_name_taken'],
   patchDataset: ['dataset_name_taken', 'being_deleted'],
   deleteDataset: ['dataset_in_use'],
@@ -195,6 +195,7 @@ const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   createToken: ['too_many_tokens'],
   prewarmNode: ['wrong_state', 'being_deleted'],
   drainNode: ['being_deleted'],
+  projectDomains: ['routes_unknown'],
   traefikConfig: ['routes_unknown'],
 };
 

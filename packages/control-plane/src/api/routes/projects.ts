@@ -2,6 +2,7 @@
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
 import type { HostCertificate } from '../../domain/configuration.ts';
 import { roleIn } from '../../domain/access.ts';
+import { normalDomains } from '../../domain/domains.ts';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import { withPaths } from '../../domain/mounts.ts';
@@ -25,14 +26,15 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     return {
       allowedHosts: settings.allowedGitHosts,
       baseDomain: settings.baseDomain,
+      ownHosts: settings.ownHosts,
       hasLogin: settings.authServiceUrl !== null,
       reservedPrefixes: settings.reservedPrefixes,
       datasetName: (id) => names.get(id) ?? null,
     };
   }
 
-  /** Publishes a change of the login before the answer is sent, without a deployment. */
-  async function publishLogin(): Promise<void> {
+  /** Publishes a change of the login or of the domains before the answer is sent, without a deployment. */
+  async function publishNow(): Promise<void> {
     changes.notify('routes');
     // The change is stored already. If this refresh fails, the loop `routes-refresh` repeats it.
     await source.refresh().catch((error: unknown) => log.error({ err: error }, 'could not refresh the routes; will retry'));
@@ -58,7 +60,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     check: (present: ProjectRecord) => void = () => {},
   ): Promise<Project> {
     const rules = await rulesFor(given);
-    const { env, build_args, ...rest } = given;
+    const { env, build_args, domains, ...rest } = given;
     refuseMembers(given, call.user);
     const project = await stores.projects.patch(
       call.params.id,
@@ -69,6 +71,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
           ...rest,
           ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }),
           ...(build_args === undefined ? {} : { build_args: mergedEnv(present.build_args, build_args) }),
+          ...(domains === undefined ? {} : { domains: normalDomains(domains) }),
           ...(datasets === undefined ? {} : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
         };
         throwIfAny(projectProblems(changed, { ...present, ...changed }, rules));
@@ -79,7 +82,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
       call.user.access,
     );
     changes.notify('policy', 'events', ...(given.members === undefined ? [] : (['access'] as const)));
-    if (given.auth_required !== undefined) await publishLogin();
+    if (given.auth_required !== undefined || domains !== undefined) await publishNow();
     return view(project, call);
   }
   const checkedName = (name: string): string => {
@@ -99,8 +102,12 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   route('createProject', async (call) => {
     refuseMembers(call.body, call.user);
     const rules = await rulesFor(call.body);
-    const { datasets } = call.body;
-    const body = datasets === undefined ? call.body : { ...call.body, datasets: withPaths(datasets, [], rules.datasetName) };
+    const { datasets, domains } = call.body;
+    const body = {
+      ...call.body,
+      ...(domains === undefined ? {} : { domains: normalDomains(domains) }),
+      ...(datasets === undefined ? {} : { datasets: withPaths(datasets, [], rules.datasetName) }),
+    };
     const filled = settingsOf(body);
     throwIfAny(projectProblems(body, filled, rules));
     const project = await stores.projects.create({ ...body, replace: filled.replace }, now(), call.user.access);

@@ -41,6 +41,7 @@ const TABLES = {
   project_keys: {},
   project_secrets: {},
   volume_copies: {},
+  domain_claims: {},
   deploy_keys: {},
   git_tokens: {},
   kept_settings: {},

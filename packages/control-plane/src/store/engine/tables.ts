@@ -70,6 +70,8 @@ export type Tables = {
     /** Whether the deletion of the project deletes its volumes too. */
     deletes_volumes: Generated<Flag>;
     members: Generated<Json>;
+    /** Custom domains. `domain_claims` has a row for each one outside BASE_DOMAIN. */
+    domains: Generated<Json>;
     flow_version: number;
     last_generation: number;
     deleting_at: Ms | null;
@@ -81,6 +83,19 @@ export type Tables = {
    * feed has events of it (store/project-access.ts).
    */
   project_members: { project_id: string; user_id: string; role: Role };
+  /**
+   * Custom domains in use, and those that a project had until recently: another project may not have them yet. The row outlives its
+   * project.
+   */
+  domain_claims: {
+    host: string;
+    /** Differs for each time that a project gets the domain: session cookies are bound to it. */
+    id: string;
+    project_id: string;
+    claimed_at: Ms;
+    /** Null: in use. */
+    released_at: Ms | null;
+  };
   /** The key that seals the values of a project, encrypted with a key of SECRETS_KEY (secrets/vault.ts). */
   project_keys: { project_id: string; wrapped: string; wrapped_by: string; created_at: Ms };
   /** `sealed`: encrypted with the project's key. `delivery`: `as` of the API, which is a word of SQL. */

@@ -48,6 +48,13 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
       const more = new Map<string, Set<string>>();
       for (const { project_id, domain_prefix } of [...published, ...open])
         more.set(project_id, (more.get(project_id) ?? new Set()).add(domain_prefix));
+      const claims = await tx
+        .selectFrom('domain_claims')
+        .select(['host', 'id', 'project_id'])
+        .where('released_at', 'is', null)
+        .orderBy('host')
+        .execute();
+      const domains = Map.groupBy(claims, (claim) => claim.project_id);
       const disabled = await tx.selectFrom('users').select('email').where('disabled', '=', 1).orderBy('email').execute();
       const deleted = await tx
         .selectFrom('deleted_users')
@@ -76,6 +83,7 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
           prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort(),
           auth_required: auth_required !== 0,
           auth_epoch,
+          domains: (domains.get(id) ?? []).map((claim) => ({ host: claim.host, claim: claim.id })),
         })),
         disabled: disabled.map((user) => user.email),
         deleted,

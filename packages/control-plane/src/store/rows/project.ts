@@ -18,6 +18,7 @@ export function settingColumns({
   build_args,
   submodules,
   volumes,
+  domains,
   ...plain
 }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
@@ -27,6 +28,7 @@ export function settingColumns({
     ...(watch_paths === undefined ? {} : { watch_paths: JSON.stringify(watch_paths) }),
     ...(volumes === undefined ? {} : { volumes: JSON.stringify(volumes) }),
     ...(members === undefined ? {} : { members: JSON.stringify(members) }),
+    ...(domains === undefined ? {} : { domains: JSON.stringify(domains) }),
     ...(submodules === undefined ? {} : { submodules: Number(submodules) }),
     ...(build_args === undefined ? {} : { build_args: JSON.stringify(build_args) }),
     ...(env === undefined ? {} : { env: JSON.stringify(env) }),
@@ -48,6 +50,7 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   volumes: JSON.parse(row.volumes) as ProjectRecord['volumes'],
   deletes_volumes: row.deletes_volumes !== 0,
   members: JSON.parse(row.members) as ProjectRecord['members'],
+  domains: JSON.parse(row.domains) as ProjectRecord['domains'],
   submodules: row.submodules !== 0,
   build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],
   env: JSON.parse(row.env) as ProjectRecord['env'],

@@ -24,6 +24,7 @@ import { hooks } from './0018_hooks.ts';
 import { backups } from './0019_backups.ts';
 import { sharedSecret } from './0021_shared_secret.ts';
 import { volumes } from './0023_volumes.ts';
+import { domains } from './0024_domains.ts';
 import { usage } from './0026_usage.ts';
 import { cleanUp } from './0028_clean_up.ts';
 import { rights } from './0029_rights.ts';
@@ -49,6 +50,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0019_backups': backups(capabilities),
   '0021_shared_secret': sharedSecret(capabilities),
   '0023_volumes': volumes(capabilities),
+  '0024_domains': domains(capabilities),
   '0026_usage': usage(capabilities),
   '0028_clean_up': cleanUp(capabilities),
   '0029_rights': rights(capabilities),

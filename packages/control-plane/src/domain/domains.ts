@@ -1,0 +1,86 @@
+/** Custom domains: their normal form, which ones a project may have, and for how long a domain is kept for its last project. Pure. */
+import { isIP } from 'node:net';
+import { domainToASCII } from 'node:url';
+import type { FieldProblem } from './errors.ts';
+
+export type DomainRules = {
+  baseDomain: string;
+  /** Hosts of Berth's own addresses, in lower case. */
+  ownHosts: readonly string[];
+};
+
+/** Default of DOMAIN_QUARANTINE. */
+export const DOMAIN_QUARANTINE_MS = 7 * 86_400_000;
+
+const NAME = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+$/;
+/** RFC 6761 and RFC 9476: these never lead to a public server. The marker of the proxy's configuration uses `invalid`. */
+const SPECIAL = ['invalid', 'localhost', 'onion', 'alt', 'arpa'];
+
+/**
+ * Returns the name in lower case, as punycode and without a dot at its end. A text that is no host name stays as it is, so that its error
+ * can name it.
+ */
+export function normalDomain(given: string): string {
+  // `domainToASCII` decodes percent escapes and cuts paths and ports off.
+  // oxlint-disable-next-line no-control-regex
+  if (/[\u0000-\u0020%/\\?#@:[\]<>^|\u007f]/.test(given)) return given;
+  const ascii = domainToASCII(given.trim());
+  return ascii === '' ? given : ascii.replace(/\.$/, '');
+}
+
+/** Without repetitions, in the given order. */
+export const normalDomains = (given: readonly string[]): string[] => [...new Set(given.map(normalDomain))];
+
+/** True for the base domain and every host below it. */
+export const isUnderBase = (host: string, baseDomain: string): boolean => host === baseDomain || host.endsWith(`.${baseDomain}`);
+
+/** Checks normalised domains of a project with this domain prefix. */
+export function domainProblems(domains: readonly string[], domainPrefix: string, rules: DomainRules): FieldProblem[] {
+  return domains.flatMap((domain, i) => {
+    const problem = problemOf(domain, `${domainPrefix}.${rules.baseDomain}`, rules);
+    return problem === null ? [] : [{ field: `domains[${i}]`, ...problem }];
+  });
+}
+
+function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: DomainRules): Omit<FieldProblem, 'field'> | null {
+  const shown = `“${domain.slice(0, 100)}”`;
+  if (domain.includes('*'))
+    return { rule: 'wildcard', message: `${shown} has a wildcard: list each host, because each one needs its own certificate` };
+  const last = domain.slice(domain.lastIndexOf('.') + 1);
+  if (isIP(domain.replace(/^\[|\]$/g, '')) !== 0 || /^(\d+|0x[0-9a-f]*)$/.test(last))
+    return { rule: 'ip_address', message: `${shown} is an IP address: a domain is a host name` };
+  if (domain.length > 253 || !NAME.test(domain))
+    return { rule: 'host', message: `${shown} is not a host name like www.example.com, without scheme, port and path` };
+  // A platform for development has its base domain there.
+  if (SPECIAL.includes(last) && !baseDomain.endsWith(`.${last}`))
+    return { rule: 'reserved', message: `${shown}: names under “.${last}” are not public` };
+  if (domain === ownHost) return null;
+  if (ownHosts.includes(domain) || domain === baseDomain)
+    return { rule: 'reserved', message: `${shown} is an address of the platform itself` };
+  if (isUnderBase(domain, baseDomain))
+    return {
+      rule: 'base_domain',
+      message: `${shown} is under ${baseDomain}: a project has only the host of its domain_prefix there (${ownHost})`,
+    };
+  return null;
+}
+
+export type DomainClaim = { host: string; id: string; project_id: string; claimed_at: number; released_at: number | null };
+
+/** Why a project may not have a domain. */
+export type ClaimRefusal = { rule: 'taken' } | { rule: 'kept'; until: number };
+
+/** `claim`: the last one of the domain. Null: the project may have it. */
+export function claimRefusal(claim: DomainClaim | undefined, projectId: string, quarantineMs: number, now: number): ClaimRefusal | null {
+  if (claim === undefined || claim.project_id === projectId) return null;
+  if (claim.released_at === null) return { rule: 'taken' };
+  const until = claim.released_at + quarantineMs;
+  return until > now ? { rule: 'kept', until } : null;
+}
+
+/** The message names no project: the caller may not be allowed to see it. */
+export const refusalMessage = (host: string, refusal: ClaimRefusal): string =>
+  refusal.rule === 'taken'
+    ? `another project already has ${host}`
+    : `another project had ${host} until recently; it is kept for that project until ${new Date(refusal.until).toISOString()}, because ` +
+      'browsers of its visitors still hold cookies for it';

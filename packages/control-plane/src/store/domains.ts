@@ -1,0 +1,148 @@
+/**
+ * Who has each custom domain, inside the caller's transaction. A domain that a running project gives up stays reserved for it for a while
+ * (DOMAIN_QUARANTINE): the next owner would get the cookies and the trust of its visitors.
+ */
+import { claimRefusal, refusalMessage } from '../domain/domains.ts';
+import { DomainError, type FieldProblem } from '../domain/errors.ts';
+import type { DomainStore } from '../domain/stores.ts';
+import type { Database } from './engine/database.ts';
+import type { Tx } from './engine/tables.ts';
+import type { NewId } from './ids.ts';
+
+/** Most domains that a project can give up within the quarantine: each one keeps a row. */
+export const MAX_KEPT = 200;
+const SWEPT_AT_ONCE = 500;
+
+export type Claiming = { db: Database; newId: NewId; quarantineMs: number };
+
+/** Changes the domains of a project. Throws domain_taken with every refused domain, validation. */
+export async function changeDomains(
+  claiming: Claiming,
+  tx: Tx,
+  projectId: string,
+  before: readonly string[],
+  after: readonly string[],
+  now: number,
+): Promise<void> {
+  const removed = before.filter((host) => !after.includes(host));
+  const added = after.filter((host) => !before.includes(host));
+  await release(tx, projectId, removed, now);
+  await claim(claiming, tx, projectId, after, added, now);
+}
+
+async function claim(
+  { db, newId, quarantineMs }: Claiming,
+  tx: Tx,
+  projectId: string,
+  after: readonly string[],
+  added: readonly string[],
+  now: number,
+): Promise<void> {
+  const problems: FieldProblem[] = [];
+  // Sorted: two requests that want the same domains lock them in one order.
+  for (const host of added.toSorted()) {
+    await db.capabilities.lockName(tx, `domain:${host}`);
+    const last = await tx.selectFrom('domain_claims').selectAll().where('host', '=', host).executeTakeFirst();
+    const refusal = claimRefusal(last, projectId, quarantineMs, now);
+    if (refusal !== null) {
+      problems.push({ field: `domains[${after.indexOf(host)}]`, rule: refusal.rule, message: refusalMessage(host, refusal) });
+      continue;
+    }
+    // Always a new id, also for the same project: session cookies from before the removal stay invalid.
+    const row = { id: newId(), project_id: projectId, claimed_at: now, released_at: null };
+    await tx
+      .insertInto('domain_claims')
+      .values({ host, ...row })
+      .onConflict((oc) => oc.column('host').doUpdateSet(row))
+      .execute();
+  }
+  if (problems.length > 0)
+    throw new DomainError('domain_taken', problems.map(({ field, message }) => `${field}: ${message}`).join('; '), problems);
+  if (added.length > 0) await checkKept(tx, projectId);
+}
+
+async function checkKept(tx: Tx, projectId: string): Promise<void> {
+  const { count } = await tx
+    .selectFrom('domain_claims')
+    .select((eb) => eb.fn.countAll<number | string>().as('count'))
+    .where('project_id', '=', projectId)
+    .where('released_at', 'is not', null)
+    .executeTakeFirstOrThrow();
+  if (Number(count) <= MAX_KEPT) return;
+  const message = `the project gave up more than ${MAX_KEPT} domains recently; add others later`;
+  throw new DomainError('validation', `domains: ${message}`, [{ field: 'domains', rule: 'max_kept', message }]);
+}
+
+async function release(tx: Tx, projectId: string, hosts: readonly string[], now: number): Promise<void> {
+  if (hosts.length === 0) return;
+  if (await everRan(tx, projectId))
+    await tx
+      .updateTable('domain_claims')
+      .set({ released_at: now })
+      .where('project_id', '=', projectId)
+      .where('host', 'in', hosts)
+      .execute();
+  else await tx.deleteFrom('domain_claims').where('project_id', '=', projectId).where('host', 'in', hosts).execute();
+}
+
+/** Releases all domains of a project that is removed. */
+export async function releaseAll(tx: Tx, projectId: string, now: number): Promise<void> {
+  const held = await tx
+    .selectFrom('domain_claims')
+    .select('host')
+    .where('project_id', '=', projectId)
+    .where('released_at', 'is', null)
+    .execute();
+  await release(
+    tx,
+    projectId,
+    held.map(({ host }) => host),
+    now,
+  );
+}
+
+/** A project that never ran had no visitors. */
+async function everRan(tx: Tx, projectId: string): Promise<boolean> {
+  const ran = await tx
+    .selectFrom('deployments')
+    .select('id')
+    .where('project_id', '=', projectId)
+    .where('status', 'in', ['running', 'retired'])
+    .limit(1)
+    .executeTakeFirst();
+  const route = await tx.selectFrom('routes').select('project_id').where('project_id', '=', projectId).limit(1).executeTakeFirst();
+  return ran !== undefined || route !== undefined;
+}
+
+export const createDomainStore = (db: Database, quarantineMs: number): DomainStore => ({
+  async sweep(now) {
+    // A control plane of an earlier version deletes projects and does not know their domains.
+    await db.writeOne((kysely) =>
+      kysely
+        .updateTable('domain_claims')
+        .set({ released_at: now })
+        .where('released_at', 'is', null)
+        .where('project_id', 'not in', (eb) => eb.selectFrom('projects').select('projects.id'))
+        .execute(),
+    );
+    const over = await db.kysely
+      .selectFrom('domain_claims')
+      .select('host')
+      .where('released_at', '<=', now - quarantineMs)
+      .limit(SWEPT_AT_ONCE)
+      .execute();
+    if (over.length === 0) return 0;
+    await db.writeOne((kysely) =>
+      kysely
+        .deleteFrom('domain_claims')
+        .where('released_at', '<=', now - quarantineMs)
+        .where(
+          'host',
+          'in',
+          over.map(({ host }) => host),
+        )
+        .execute(),
+    );
+    return over.length;
+  },
+});

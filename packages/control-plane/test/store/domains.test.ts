@@ -1,0 +1,112 @@
+/** Who has a custom domain: unique across projects, also under concurrent requests; kept for its last project for a while. */
+import { expect, test } from 'vitest';
+import type { DomainError } from '../../src/domain/errors.ts';
+import type { ProjectRecord } from '../../src/domain/records.ts';
+import type { Stores } from '../../src/domain/stores.ts';
+import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, routeOf, rowsOf, runOn } from './fixtures.ts';
+
+const DAY = 86_400_000;
+const WWW = 'www.example.com';
+const set = (stores: Stores, { id }: ProjectRecord, domains: string[], now = NOW): Promise<ProjectRecord> =>
+  stores.projects.patch(id, { domains }, now);
+/** Makes the project one that had visitors. */
+async function publish(stores: Stores, project: ProjectRecord): Promise<void> {
+  const node = await nodeIn(stores, `node-of-${project.name}`);
+  const { id } = await deploymentIn(stores, project, `d-${project.name}`, { status: 'running', node_id: node.id });
+  expect(await commit(stores, project.id, { route: { set: routeOf(project, id, node.id) } })).toBe('committed');
+}
+const claimsIn = async (stores: Stores): Promise<string[]> =>
+  (await stores.policy.read(NOW)).projects.flatMap(({ name, domains = [] }) => domains.map(({ host }) => `${name} ${host}`));
+
+test('two projects cannot have one domain, and the error names each field', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop', { domains: [WWW, 'example.com'] });
+  expect(shop.domains).toEqual([WWW, 'example.com']);
+  const other = await projectIn(stores, 'other');
+  const error = (await set(stores, other, ['free.example', WWW, 'example.com']).catch((e: unknown) => e)) as DomainError;
+  expect(error.code).toBe('domain_taken');
+  expect(error.fields.map(({ field, rule }) => `${field} ${rule}`)).toEqual(['domains[2] taken', 'domains[1] taken']);
+  expect(error.message).not.toContain('shop');
+  expect(await codeOf(projectIn(stores, 'third', { domains: [WWW] }))).toBe('domain_taken');
+  // A refused change changes nothing.
+  expect((await stores.projects.get(other.id)).domains).toEqual([]);
+  expect(await claimsIn(stores)).toEqual([`shop example.com`, `shop ${WWW}`]);
+});
+
+test('of concurrent requests for the same domains exactly one gets them', async () => {
+  const stores = await open();
+  const projects = await Promise.all(Array.from({ length: 6 }, (_, i) => projectIn(stores, `p${i}`)));
+  const results = await Promise.all(
+    projects.map((project, i) =>
+      set(stores, project, i % 2 === 0 ? ['a.example', 'b.example', 'c.example'] : ['c.example', 'b.example', 'a.example']).then(
+        () => 'done',
+        (error: DomainError) => error.code,
+      ),
+    ),
+  );
+  expect(results.toSorted()).toEqual([...Array.from({ length: 5 }, () => 'domain_taken'), 'done']);
+  expect(await claimsIn(stores)).toHaveLength(3);
+});
+
+test('a domain of a project that ran is kept for it, and its own return gets a new claim', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop', { domains: [WWW] });
+  const other = await projectIn(stores, 'other');
+  await publish(stores, shop);
+  const claimOf = async (): Promise<string | undefined> =>
+    (await stores.policy.read(NOW)).projects.find((p) => p.id === shop.id)?.domains?.[0]?.claim;
+  const first = await claimOf();
+  await set(stores, shop, [], NOW + 1);
+  expect(await claimsIn(stores)).toEqual([]);
+  const error = (await set(stores, other, [WWW], NOW + DAY).catch((e: unknown) => e)) as DomainError;
+  expect(error.fields).toMatchObject([{ field: 'domains[0]', rule: 'kept' }]);
+  expect(error.message).toContain(new Date(NOW + 1 + 7 * DAY).toISOString());
+  await set(stores, shop, [WWW], NOW + DAY);
+  expect(await claimOf()).not.toBe(first);
+  await set(stores, shop, [], NOW + DAY);
+  expect((await set(stores, other, [WWW], NOW + 8 * DAY)).domains).toEqual([WWW]);
+});
+
+test('a domain of a project that never ran is free at once', async () => {
+  const stores = await open();
+  const typo = await projectIn(stores, 'typo', { domains: [WWW] });
+  const shop = await projectIn(stores, 'shop');
+  await set(stores, typo, []);
+  expect((await set(stores, shop, [WWW])).domains).toEqual([WWW]);
+});
+
+test('the domains of a deleted project are kept too, and swept when the time is over', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const shop = await projectIn(stores, 'shop', { domains: [WWW] });
+  const other = await projectIn(stores, 'other');
+  await deploymentIn(stores, shop, 'd1', { status: 'retired' });
+  await stores.projects.markDeleting(shop.id, NOW);
+  expect(await codeOf(set(stores, other, [WWW]))).toBe('domain_taken');
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+  expect(await codeOf(set(stores, other, [WWW], NOW + DAY))).toBe('domain_taken');
+  expect(await stores.domains.sweep(NOW + 7 * DAY - 1)).toBe(0);
+  expect(await stores.domains.sweep(NOW + 7 * DAY)).toBe(1);
+  expect(await rowsOf(path, 'domain_claims')).toEqual([]);
+});
+
+test('domains of a project that an older version deleted become free after the quarantine', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const shop = await projectIn(stores, 'shop', { domains: [WWW] });
+  await runOn(path, `delete from projects where id = '${shop.id}'`);
+  expect(await stores.domains.sweep(NOW)).toBe(0);
+  expect(await codeOf(projectIn(stores, 'other', { domains: [WWW] }))).toBe('domain_taken');
+  expect(await stores.domains.sweep(NOW + 7 * DAY)).toBe(1);
+  await projectIn(stores, 'other', { domains: [WWW] });
+});
+
+test('a project cannot fill the table with domains that it gives up', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  await publish(stores, shop);
+  const batch = (i: number): string[] => Array.from({ length: 20 }, (_, j) => `d${i}-${j}.example`);
+  for (let i = 0; i < 11; i++) await set(stores, shop, batch(i));
+  const error = (await set(stores, shop, batch(11)).catch((e: unknown) => e)) as DomainError;
+  expect(error.fields).toMatchObject([{ field: 'domains', rule: 'max_kept' }]);
+});

@@ -1,0 +1,32 @@
+/** Which project a host belongs to, and for whom session cookies of that host are valid. */
+import type { Policy } from '@berth/wire/gateway';
+import { type Audience, audienceOfProject, type PolicyView } from './deps.ts';
+
+export type Platform = {
+  baseDomain: string;
+  /** Host of PUBLIC_URL. */
+  authHost: string;
+};
+export type Site = {
+  project: Policy['projects'][number];
+  /** At hosts under BASE_DOMAIN the project's own audience; at a custom domain one of this domain alone. */
+  audience: Audience;
+};
+
+/** True for the auth host, BASE_DOMAIN and hosts under it: these are never custom domains. */
+export const isPlatformHost = (host: string, { baseDomain, authHost }: Platform): boolean =>
+  host === authHost || host === baseDomain || host.endsWith(`.${baseDomain}`);
+
+/** `host` is in lower case and without a port. */
+export function siteAt(host: string, view: PolicyView, platform: Platform): Site | undefined {
+  if (isPlatformHost(host, platform)) {
+    const project = view.projectByHost(host);
+    return project === undefined ? undefined : { project, audience: audienceOfProject(project) };
+  }
+  const domain = view.domainByHost(host);
+  // A domain may belong to somebody else tomorrow, who then reads its cookies. They must open nothing: neither the project under
+  // BASE_DOMAIN, nor the domain after it came back (`claim` differs then), nor a project that was public meanwhile (its epoch).
+  return domain === undefined
+    ? undefined
+    : { project: domain.project, audience: `domain:${host} ${domain.claim} ${audienceOfProject(domain.project)}` };
+}

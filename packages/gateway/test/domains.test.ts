@@ -1,0 +1,204 @@
+/** Custom domains: the sign-in works there, and a cookie of a domain opens nothing but this domain while its project has it. */
+import type { Policy } from '@berth/wire/gateway';
+import { waitFor } from '@berth/testbed/wait';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { challengeOf } from '../src/codes.ts';
+import { ANNA, BASE, BROWSER, policyOf, type Reply, type Running, sessionOf, startGateway } from './core-support.ts';
+
+const WWW = 'www.shop.example';
+const NONCE = 'n'.repeat(43);
+type Project = Policy['projects'][number];
+const ONE: Project = { id: 'p1', name: 'one', hosts: [`one.${BASE}`], auth_required: true, domains: [{ host: WWW, claim: 'claim-1' }] };
+const TWO: Project = { id: 'p2', name: 'two', hosts: [`two.${BASE}`], auth_required: true };
+
+let berth: Running;
+beforeAll(async () => {
+  berth = await startGateway();
+  await waitFor('the policy is there', () => berth.gateway.deps.policy.view().loaded);
+});
+afterAll(() => berth.stop());
+
+async function publish(...projects: Project[]): Promise<void> {
+  const { version } = berth.gateway.deps.policy.view();
+  berth.controlPlane.publish(policyOf({ projects }));
+  await waitFor('the gateway has the policy', () => berth.gateway.deps.policy.view().version > version);
+}
+beforeEach(() => publish(ONE, TWO));
+
+const at = (host: string, headers: Record<string, string> = {}, project = 'p1'): Promise<Reply> =>
+  berth.verify({ 'X-Forwarded-Host': host, ...headers }, `/verify?project=${project}`);
+async function arrive(host: string, project = 'p1'): Promise<string> {
+  const query = new URLSearchParams({ code: berth.gateway.deps.codes.mint(sessionOf(), host, challengeOf(NONCE)), redirect: '/page' });
+  const reply = await at(
+    host,
+    { ...BROWSER, Cookie: `__Host-berth_nonce=${NONCE}`, 'X-Forwarded-Uri': `/_oauth/session?${query.toString()}` },
+    project,
+  );
+  expect([reply.status, reply.headers.location]).toEqual([302, `https://${host}/page`]);
+  return (reply.headers['set-cookie'] ?? []).find((c) => c.startsWith('svc_fwd_session='))?.split(';')[0] ?? '';
+}
+
+describe('sign-in at a custom domain', () => {
+  it('leads to the auth host and back, with a host-only cookie', async () => {
+    const first = await at(WWW, BROWSER);
+    expect(first.status).toBe(302);
+    const login = new URL(first.headers.location ?? '');
+    expect(login.searchParams.get('redirect')).toBe(`https://${WWW}/page?x=1`);
+    expect(first.headers['set-cookie']?.[0]).toMatch(/^__Host-berth_nonce_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Lax; Secure$/);
+    // The auth host sends a signed-in person back with a code.
+    const back = await berth.get(`${login.pathname}${login.search}`, { host: BASE, cookie: berth.cookie(sessionOf(), 'sso') });
+    expect(back.headers.location).toMatch(new RegExp(`^https://${WWW}/_oauth/session\\?code=`));
+    const opened = await at(WWW, { Cookie: await arrive(WWW) });
+    expect([opened.status, opened.headers['x-forwarded-user']]).toEqual([200, ANNA.email]);
+  });
+
+  it('another project’s middleware, an unknown domain and a middleware of the platform refuse it', async () => {
+    const Cookie = await arrive(WWW);
+    expect((await at(WWW, { Cookie }, 'p2')).status).toBe(403);
+    expect((await at('other.example', { Cookie })).status).toBe(403);
+    expect((await berth.verify({ 'X-Forwarded-Host': WWW, Cookie }, '/verify')).status).toBe(403);
+    expect((await berth.verify({ 'X-Forwarded-Host': WWW, Cookie }, '/verify/admin')).status).toBe(403);
+    expect((await at(`${WWW}.`, { Cookie })).status).toBe(403);
+    expect((await at(WWW, { Cookie, 'X-Forwarded-Uri': '/_oauth/other' })).status).toBe(404);
+  });
+
+  it('a login leads to custom domains of projects and to no other host', async () => {
+    const target = (redirect: string): string => berth.gateway.deps.redirects.target(redirect);
+    expect(target(`https://${WWW}/a?b#c`)).toBe(`https://${WWW}/a?b#c`);
+    for (const bad of [
+      `http://${WWW}/`,
+      `https://${WWW}:8443/`,
+      `https://${WWW}.evil.example/`,
+      `https://evil.${WWW}/`,
+      `https://${WWW}@evil.example/`,
+      `https://${WWW}./`,
+      `https://${WWW}/_oauth/session`,
+      'https://evil.example/',
+    ])
+      expect(target(bad), bad).toBe('/');
+    await publish({ ...ONE, domains: [] }, TWO);
+    expect(target(`https://${WWW}/`)).toBe('/');
+  });
+
+  it('a login that began before the domain was removed does not lead there', async () => {
+    const { redirects, codes } = berth.gateway.deps;
+    const { arrivalOf, retryPathOf } = await import('../src/login/destination.ts');
+    const destination = { kind: 'target' as const, target: `https://${WWW}/page`, challenge: challengeOf(NONCE) };
+    expect(arrivalOf(destination, sessionOf(), redirects, codes)).toContain(WWW);
+    await publish({ ...ONE, domains: [] }, TWO);
+    expect(arrivalOf(destination, sessionOf(), redirects, codes)).toBe('/');
+    expect(retryPathOf(destination, redirects)).not.toContain(WWW);
+  });
+
+  it('a device token works there, as at the project’s own host', async () => {
+    const { createHash } = await import('node:crypto');
+    const token = `berth_${'t'.repeat(43)}`;
+    const hash = createHash('sha256').update(token).digest('hex');
+    berth.controlPlane.publish(
+      policyOf({
+        projects: [ONE],
+        device_tokens: [{ id: 't1', hash, identity: ANNA, expires_at: new Date(Date.now() + 60_000).toISOString() }],
+      }),
+    );
+    await waitFor('the token is known', async () => (await at(WWW, { Authorization: `Bearer ${token}` })).status === 200);
+    const reply = await at(WWW, { Authorization: `Bearer ${token}` });
+    expect(reply.headers['authorization']).toBeUndefined();
+  });
+});
+
+describe('a cookie of a custom domain', () => {
+  it('opens neither the project’s own host nor another domain of the project, and theirs do not open it', async () => {
+    const second = 'second.example';
+    await publish({ ...ONE, domains: [...(ONE.domains ?? []), { host: second, claim: 'claim-2' }] }, TWO);
+    const [domain, own, other] = [await arrive(WWW), await arrive(`one.${BASE}`), await arrive(second)];
+    expect((await at(WWW, { Cookie: domain })).status).toBe(200);
+    for (const [host, Cookie] of [
+      [`one.${BASE}`, domain],
+      [second, domain],
+      [WWW, own],
+      [WWW, other],
+    ] as const)
+      expect((await at(host, { Cookie })).status).toBe(401);
+    // Nor does the single sign-on cookie of the auth host.
+    expect((await at(WWW, { Cookie: berth.cookie(sessionOf(), 'sso') })).status).toBe(401);
+    // Nor is it one at the auth host.
+    expect((await berth.get('/_oauth/userinfo', { host: BASE, cookie: domain })).status).toBe(401);
+  });
+
+  it('is invalid when the domain is removed, belongs to another project, or comes back', async () => {
+    const Cookie = await arrive(WWW);
+    await publish({ ...ONE, domains: [] }, TWO);
+    expect((await at(WWW, { Cookie })).status).toBe(403);
+    await publish({ ...ONE, domains: [] }, { ...TWO, domains: [{ host: WWW, claim: 'claim-2' }] });
+    expect((await at(WWW, { Cookie }, 'p2')).status).toBe(401);
+    // The next owner reads the visitors' cookies of this host: they open nothing of the earlier project.
+    expect((await at(`one.${BASE}`, { Cookie })).status).toBe(401);
+    await publish({ ...ONE, domains: [{ host: WWW, claim: 'claim-3' }] }, TWO);
+    expect((await at(WWW, { Cookie })).status).toBe(401);
+    expect((await at(WWW, { Cookie: await arrive(WWW) })).status).toBe(200);
+  });
+
+  it('is invalid after the project was public, because the application could read it then', async () => {
+    const Cookie = await arrive(WWW);
+    await publish({ ...ONE, auth_epoch: 1 }, TWO);
+    expect((await at(WWW, { Cookie })).status).toBe(401);
+  });
+
+  it('a policy that lists a host of the platform as a custom domain changes nothing there', async () => {
+    await publish(
+      {
+        ...ONE,
+        domains: [
+          { host: BASE, claim: 'x' },
+          { host: `two.${BASE}`, claim: 'y' },
+        ],
+      },
+      TWO,
+    );
+    const sso = berth.cookie(sessionOf(), 'sso');
+    expect((await at(BASE, { Cookie: sso })).status).toBe(403);
+    expect((await at(`two.${BASE}`, {}, 'p1')).status).toBe(403);
+    expect((await at(`two.${BASE}`, { Cookie: await arrive(`two.${BASE}`, 'p2') }, 'p2')).status).toBe(200);
+  });
+
+  it('signing out ends the session at the custom domain too', async () => {
+    const session = sessionOf();
+    const query = new URLSearchParams({ code: berth.gateway.deps.codes.mint(session, WWW, challengeOf(NONCE)), redirect: '/' });
+    const arrived = await at(WWW, {
+      ...BROWSER,
+      Cookie: `__Host-berth_nonce=${NONCE}`,
+      'X-Forwarded-Uri': `/_oauth/session?${query.toString()}`,
+    });
+    const Cookie = arrived.headers['set-cookie']?.[0]?.split(';')[0] ?? '';
+    expect((await at(WWW, { Cookie })).status).toBe(200);
+    await berth.get('/_oauth/logout', { host: BASE, cookie: berth.cookie(session, 'sso') });
+    expect((await at(WWW, { Cookie })).status).toBe(401);
+  });
+});
+
+describe('userinfo', () => {
+  const originOf = async (origin: string): Promise<unknown> =>
+    (await berth.get('/_oauth/userinfo', { host: BASE, origin, cookie: berth.cookie(sessionOf(), 'sso') })).headers[
+      'access-control-allow-origin'
+    ];
+  it('answers pages of custom domains of projects with a login, and of no others', async () => {
+    expect(await originOf(`https://${WWW}`)).toBe(`https://${WWW}`);
+    for (const origin of [`http://${WWW}`, `https://${WWW}:8443`, `https://evil.${WWW}`, 'https://evil.example', 'null'])
+      expect(await originOf(origin), origin).toBeUndefined();
+    await publish({ ...ONE, auth_required: false }, TWO);
+    expect(await originOf(`https://${WWW}`)).toBeUndefined();
+    await publish({ ...ONE, domains: [] }, TWO);
+    expect(await originOf(`https://${WWW}`)).toBeUndefined();
+  });
+  it('at the custom domain itself it reads the cookie of this domain', async () => {
+    const reply = await berth.get('/_oauth/userinfo', { host: WWW, cookie: await arrive(WWW) });
+    expect([reply.status, JSON.parse(reply.body)]).toMatchObject([200, { email: ANNA.email }]);
+    expect((await berth.get('/_oauth/userinfo', { host: WWW, cookie: await arrive(`one.${BASE}`) })).status).toBe(401);
+  });
+});
+
+it('a policy of an older control plane has no domains, and everything else works', async () => {
+  await publish({ id: 'p1', name: 'one', hosts: [`one.${BASE}`] });
+  expect((await at(`one.${BASE}`, { Cookie: await arrive(`one.${BASE}`) })).status).toBe(200);
+  expect((await at(WWW, BROWSER)).status).toBe(403);
+});
