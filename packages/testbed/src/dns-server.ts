@@ -1,7 +1,6 @@
 /** A small DNS server (RFC 1035) over UDP for tests: A, AAAA and CNAME records of a table. It can also refuse and hang. */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 
 export type DnsZone = Record<string, { a?: string[]; aaaa?: string[]; cname?: string } | 'hang' | 'refuse'>;
 export type DnsServer = {
@@ -35,7 +34,7 @@ export async function startDnsServer(zone: DnsZone): Promise<DnsServer> {
   });
   socket.bind(0, '127.0.0.1');
   await once(socket, 'listening');
-  server.address = `127.0.0.1:${(socket.address() as AddressInfo).port}`;
+  server.address = `127.0.0.1:${socket.address().port}`;
   return server;
 }
 

@@ -1,6 +1,4 @@
 /** Custom domains: their normal form, which ones a project may have, and for how long a domain is kept for its last project. Pure. */
-import { isIP } from 'node:net';
-import { domainToASCII } from 'node:url';
 import type { FieldProblem } from './errors.ts';
 
 export type DomainRules = {
@@ -21,10 +19,10 @@ const SPECIAL = ['invalid', 'localhost', 'onion', 'alt', 'arpa'];
  * can name it.
  */
 export function normalDomain(given: string): string {
-  // `domainToASCII` decodes percent escapes and cuts paths and ports off.
+  // The URL parser decodes percent escapes and cuts paths, ports and users off.
   // oxlint-disable-next-line no-control-regex
   if (/[\u0000-\u0020%/\\?#@:[\]<>^|\u007f]/.test(given)) return given;
-  const ascii = domainToASCII(given.trim());
+  const ascii = URL.parse(`http://${given}/`)?.hostname ?? '';
   return ascii === '' ? given : ascii.replace(/\.$/, '');
 }
 
@@ -47,7 +45,7 @@ function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: Do
   if (domain.includes('*'))
     return { rule: 'wildcard', message: `${shown} has a wildcard: list each host, because each one needs its own certificate` };
   const last = domain.slice(domain.lastIndexOf('.') + 1);
-  if (isIP(domain.replace(/^\[|\]$/g, '')) !== 0 || /^(\d+|0x[0-9a-f]*)$/.test(last))
+  if (isV6(domain.replace(/^\[|\]$/g, '')) || /^(\d+|0x[0-9a-f]*)$/.test(last))
     return { rule: 'ip_address', message: `${shown} is an IP address: a domain is a host name` };
   if (domain.length > 253 || !NAME.test(domain))
     return { rule: 'host', message: `${shown} is not a host name like www.example.com, without scheme, port and path` };
@@ -64,6 +62,9 @@ function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: Do
     };
   return null;
 }
+
+/** The URL parser checks it exactly. */
+const isV6 = (text: string): boolean => /^[0-9a-f.]*:[0-9a-f:.]*$/i.test(text) && URL.canParse(`http://[${text}]/`);
 
 export type DomainClaim = { host: string; id: string; project_id: string; claimed_at: number; released_at: number | null };
 

@@ -1,6 +1,5 @@
 /** Asks the name servers where custom domains lead. Each answer counts for a few seconds, so that clients cannot cause more queries. */
 import { Resolver } from 'node:dns/promises';
-import { LRUCache } from 'lru-cache';
 import { type DnsCheck, type Expected, judgeDns, type Resolved } from '../domain/dns.ts';
 
 /** Time limit for everything about one name, also if no name server answers. */
@@ -30,7 +29,7 @@ type Answered = { resolved: Resolved; at: number };
 const NONE = ['ENOTFOUND', 'ENODATA'];
 
 export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSettings): DnsCheck {
-  const answers = new LRUCache<string, Promise<Answered>>({ max: MAX_NAMES, ttl: KEPT_MS });
+  const answers = new Map<string, { until: number; asked: Promise<Answered> }>();
   const waiting: (() => void)[] = [];
   let running = 0;
 
@@ -47,9 +46,15 @@ export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSetti
   }
   function resolved(name: string): Promise<Answered> {
     const kept = answers.get(name);
-    if (kept !== undefined) return kept;
+    if (kept !== undefined && kept.until > performance.now()) return kept.asked;
     const asked = inTurn(async () => ({ resolved: await resolve(name, servers), at: now() }));
-    answers.set(name, asked);
+    // The map keeps the order of insertion: the first one is the oldest.
+    answers.delete(name);
+    answers.set(name, { until: performance.now() + KEPT_MS, asked });
+    for (const oldest of answers.keys()) {
+      if (answers.size <= MAX_NAMES) break;
+      answers.delete(oldest);
+    }
     return asked;
   }
 

@@ -8,14 +8,14 @@ let dns: DnsServer;
 let api: Api;
 beforeAll(async () => {
   dns = await startDnsServer({
-    'www.example.com': { a: ['192.0.2.1'] },
+    'here.example.com': { a: ['192.0.2.1'] },
     'old.example.com': { a: ['198.51.100.7'] },
     'hung.example.com': 'hang',
   });
   api = await createApi({
     env: { AUTH_SERVICE_URL: 'http://auth.example.net:4180', PUBLIC_IPS: '192.0.2.1,2001:db8::1', DNS_SERVERS: dns.address },
   });
-});
+}, 120_000);
 afterAll(async () => {
   await api.close();
   await dns.stop();
@@ -63,7 +63,7 @@ test('hosts of the platform, wildcards, addresses and names of others are refuse
       'domains[0]:wildcard',
       'domains[1]:ip_address',
       'domains[2]:reserved',
-      'domains[3]:reserved',
+      'domains[3]:base_domain',
       'domains[4]:reserved',
       'domains[5]:reserved',
       'domains[6]:host',
@@ -95,7 +95,7 @@ test('shows where each domain leads, in a bounded time', async () => {
   const id = await createProject(api, {
     name: 'checked',
     domain_prefix: 'checked',
-    domains: ['www.example.com', 'old.example.com', 'gone.example.com', 'hung.example.com'],
+    domains: ['here.example.com', 'old.example.com', 'gone.example.com', 'hung.example.com'],
   });
   const items = (await api.call('projectDomains', { params: { id } })).json['items'] as {
     domain: string;
@@ -104,7 +104,7 @@ test('shows where each domain leads, in a bounded time', async () => {
     dns: { state: string; problem: string | null };
   }[];
   expect(items.map(({ domain, url, published, dns: { state } }) => [domain, url, published, state])).toEqual([
-    ['www.example.com', 'http://www.example.com:8000', false, 'ok'],
+    ['here.example.com', 'http://here.example.com:8000', false, 'ok'],
     ['old.example.com', 'http://old.example.com:8000', false, 'elsewhere'],
     ['gone.example.com', 'http://gone.example.com:8000', false, 'missing'],
     ['hung.example.com', 'http://hung.example.com:8000', false, 'unknown'],
