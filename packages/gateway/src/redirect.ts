@@ -1,6 +1,7 @@
 /**
  * Checks redirect targets (RFC 9700 section 4.11: no open redirectors). A target may be a path on this host, or BASE_DOMAIN, a host under
- * it or a custom domain of a project, with the scheme and port of PUBLIC_URL. Texts that a browser might parse differently are refused before parsing.
+ * it or a custom domain of a project, with the scheme and port of PUBLIC_URL. Texts that a browser might parse differently are refused
+ * before parsing.
  */
 import type { Redirects } from './deps.ts';
 

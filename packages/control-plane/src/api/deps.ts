@@ -6,7 +6,7 @@ import type { Role } from '@berth/wire/vocabulary';
 import type { CacheIndex } from '../domain/cache-index.ts';
 import type { CleanSettings } from '../domain/clean-up.ts';
 import type { Changes } from '../domain/changes.ts';
-import type { DnsCheck } from '../domain/dns.ts';
+import type { CheckDns } from '../domain/dns.ts';
 import type { Limits } from '../domain/facts.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { CheckFolder } from '../domain/folder-check.ts';
@@ -86,7 +86,7 @@ export type ApiDeps = {
   aliases?: AliasWatch;
   /** Absent without an https address in PROXY_PROBE_URLS. */
   certificates?: CertificateWatch;
-  checkDns: DnsCheck;
+  checkDns: CheckDns;
   /** BACKUP_INTERVAL; null without BACKUP_TO. */
   backupIntervalMs: number | null;
   /** DATASET_SCAN_INTERVAL. */

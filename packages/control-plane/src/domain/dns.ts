@@ -8,7 +8,7 @@ export type Resolved =
 
 export type DnsVerdict = { state: DnsState; addresses: string[]; cname: string | null; expected: string[]; problem: string | null };
 /** Checks where domains lead. Never throws, and ends within a bounded time. */
-export type DnsCheck = (domains: readonly string[]) => Promise<Map<string, DnsVerdict & { checked_at: number }>>;
+export type CheckDns = (domains: readonly string[]) => Promise<Map<string, DnsVerdict & { checked_at: number }>>;
 
 /** `expected`: the addresses of this platform. `from`: where they come from. */
 export type Expected = { from: 'PUBLIC_IPS' | 'BASE_DOMAIN'; resolved: Resolved };

@@ -327,7 +327,7 @@ export type RouteStore = {
   all(): Promise<PublishedRoute[]>;
 };
 
-/** Who has each custom domain (store/domains.ts). `projects` changes it. */
+/** Owners of custom domains (store/domains.ts). `projects` changes them. */
 export type DomainStore = {
   /** Removes domains whose quarantine is over. Returns the number of rows. */
   sweep(now: number): Promise<number>;

@@ -1,6 +1,6 @@
 /** Asks the name servers where custom domains lead. Each answer counts for a few seconds, so that clients cannot cause more queries. */
 import { Resolver } from 'node:dns/promises';
-import { type DnsCheck, type Expected, judgeDns, type Resolved } from '../domain/dns.ts';
+import { type CheckDns, type Expected, judgeDns, type Resolved } from '../domain/dns.ts';
 
 /** Time limit for everything about one name, also if no name server answers. */
 const LIMIT_MS = 4_000;
@@ -28,7 +28,7 @@ type Answered = { resolved: Resolved; at: number };
 /** Codes that say that the name has no such record. */
 const NONE = ['ENOTFOUND', 'ENODATA'];
 
-export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSettings): DnsCheck {
+export function createDnsCheck({ baseDomain, publicIps, servers, now }: DnsSettings): CheckDns {
   const answers = new Map<string, { until: number; asked: Promise<Answered> }>();
   const waiting: (() => void)[] = [];
   let running = 0;

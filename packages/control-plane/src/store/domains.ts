@@ -1,6 +1,6 @@
 /**
- * Who has each custom domain, inside the caller's transaction. A domain that a running project gives up stays reserved for it for a while
- * (DOMAIN_QUARANTINE): the next owner would get the cookies and the trust of its visitors.
+ * Changes the owners of custom domains, inside the caller's transaction. A domain that a running project gives up stays reserved for it
+ * for a while (DOMAIN_QUARANTINE): the next owner would get the cookies and the trust of its visitors.
  */
 import { claimRefusal, refusalMessage } from '../domain/domains.ts';
 import { DomainError, type FieldProblem } from '../domain/errors.ts';

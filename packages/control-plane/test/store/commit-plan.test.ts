@@ -87,7 +87,9 @@ test('a plan is written completely', async () => {
     finished_at: null,
     project_id: project.id,
   });
-  expect(await stores.routes.all()).toEqual([{ ...routeOf(project, 'new', nodeId), project_name: 'shop', auth_required: false }]);
+  expect(await stores.routes.all()).toEqual([
+    { ...routeOf(project, 'new', nodeId), project_name: 'shop', auth_required: false, domains: [] },
+  ]);
   expect((await stores.deployments.events(['new'])).get('new')?.at(-1)).toEqual({ at: NOW, kind: 'running', message: 'serves' });
   const facts = await stores.flow.facts(project.id);
   expect(facts.live.map((d) => d.id)).toEqual(['new', 'next']);

@@ -1,4 +1,4 @@
-/** Who has a custom domain: unique across projects, also under concurrent requests; kept for its last project for a while. */
+/** Owners of custom domains: unique across projects, also under concurrent requests; a domain is kept for its last project for a while. */
 import { expect, test } from 'vitest';
 import type { DomainError } from '../../src/domain/errors.ts';
 import type { ProjectRecord } from '../../src/domain/records.ts';
