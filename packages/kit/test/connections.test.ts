@@ -16,15 +16,19 @@ type World = {
   warnings: object[];
   open(address: string, count: number): Promise<Socket[]>;
   clock: { ms: number };
+  /** Requests that the server holds. */
+  seen: { held: number };
 };
 
 async function start(max: number, trusted: string[] = []): Promise<World> {
   const warnings: object[] = [];
   const clock = { ms: 1_000_000 };
+  const seen = { held: 0 };
   const server = createServer((request, response) => {
     connections.requested(request.socket, response);
     // Held until the client leaves.
-    if (request.url !== '/held') response.end('ok');
+    if (request.url === '/held') seen.held++;
+    else response.end('ok');
   });
   const log = { warn: (fields: object) => void warnings.push(fields) } as unknown as Parameters<typeof limitConnections>[1]['log'];
   const connections = limitConnections(server, { max, trusted, log, now: () => clock.ms });
@@ -35,12 +39,13 @@ async function start(max: number, trusted: string[] = []): Promise<World> {
     const sockets = Array.from({ length: count }, () => connect({ host: '127.0.0.1', port, localAddress: address }));
     for (const socket of sockets) {
       socket.on('error', () => undefined);
+      socket.resume(); // Otherwise it does not see that the server closed it.
       ends.push(() => socket.destroy());
     }
     await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('connect', resolve))));
     return sockets;
   };
-  return { server, connections, warnings, open, clock };
+  return { server, connections, warnings, open, clock, seen };
 }
 const until = async (condition: () => boolean): Promise<void> => {
   for (const deadline = Date.now() + 8_000; !condition(); await sleep(5)) if (Date.now() > deadline) throw new Error('not in time');
@@ -74,12 +79,12 @@ test('strangers leave a tenth to known clients; an idle connection makes room fo
 });
 
 test('connections with a request are not closed; without an idle one, the new one is refused', async () => {
-  const { connections, open } = await start(100);
-  const held = (await Promise.all(Array.from({ length: 4 }, (_, i) => open(`127.0.0.${i + 2}`, 23)))).flat();
-  await until(() => connections.open() === 90);
-  for (const socket of held) request(socket, '/held');
-  const busy = held.filter((socket) => !socket.destroyed);
-  await sleep(50);
+  const { connections, open, seen } = await start(100);
+  const all = (await Promise.all(Array.from({ length: 4 }, (_, i) => open(`127.0.0.${i + 2}`, 23)))).flat();
+  await until(() => connections.open() === 90 && all.filter((socket) => socket.destroyed).length === 2);
+  const busy = all.filter((socket) => !socket.destroyed);
+  for (const socket of busy) request(socket, '/held');
+  await until(() => seen.held === 90);
   await open('127.0.0.200', 3);
   await until(() => connections.counts()['refused: limit'] === 3);
   expect(busy.filter((socket) => socket.destroyed)).toHaveLength(0);
