@@ -85,7 +85,9 @@ test('no row is lost, and numbers of deleted rows are not used again', async () 
   await stores.close();
 
   await raw(await urlOf(path), async (db, capabilities) => {
-    expect(await indexesOf(db, capabilities)).toEqual([...indexes, 'tasks_clean', 'tasks_ended_work', 'tasks_sync', 'tasks_unreported'].sort());
+    expect(await indexesOf(db, capabilities)).toEqual(
+      [...indexes, 'tasks_clean', 'tasks_ended_work', 'tasks_sync', 'tasks_unreported'].sort(),
+    );
     // The rules of the table still hold: an open task has no end, and a project's tasks are deleted with it.
     const ended = db.updateTable('tasks').set({ status: 'completed' }).where('id', '=', 't2').execute();
     await expect(ended).rejects.toThrow(/tasks_open_unfinished/);
