@@ -74,12 +74,13 @@ describe('a registration', () => {
   });
 });
 
-test('the configuration has the fields of the contract', async () => {
+test('the configuration has the fields of the contract, and how many releases a node keeps', async () => {
   expect((await api.call('agentConfig')).json).toEqual({
     registry_addr: 'registry.test:5000',
     registry_user: 'berth',
     registry_password: 'push',
     base_domain: 'berth.localhost',
+    keep_releases: 10,
   });
 });
 

@@ -197,9 +197,8 @@ function clientOf(url: string, token: string): Parameters<typeof everything>[0] 
   };
 }
 
-/** Agents register while the writes are held, and metrics without a period are those of the last hour. */
-const OF_THE_MOMENT = ['last_seen_at', 'from', 'to'];
-const withoutClock = (key: string, value: unknown): unknown => (OF_THE_MOMENT.includes(key) ? null : value);
+/** Agents register while the writes are held. */
+const withoutClock = (key: string, value: unknown): unknown => (key === 'last_seen_at' ? null : value);
 
 function difference([one = {}, other = {}]: Record<string, unknown>[]): string {
   const route = [...new Set([...Object.keys(one), ...Object.keys(other)])].find(
