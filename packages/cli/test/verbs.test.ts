@@ -153,6 +153,8 @@ describe('--json', () => {
       `deployment show ${first}`,
       'events',
       'events --limit 1',
+      'metrics shop',
+      'clean-up',
     ])
       await run(line);
     await run(`deployment watch ${first}`);
@@ -201,6 +203,7 @@ describe('--json', () => {
 
     await run('user create ada@example.com --role developer --password', { stdin: PASSWORD });
     for (const line of ['user list', 'user show ada@example.com', 'user edit ada@example.com --role viewer']) await run(line);
+    for (const line of ['list', 'add ada@example.com', 'remove ada@example.com --yes']) await run(`project members ${line} --project shop`);
     const ada = person();
     await run(`login ${served.url} --email ada@example.com`, { by: ada, stdin: PASSWORD });
     const { host } = new URL(served.url);

@@ -8,7 +8,7 @@ import { argument, type Command } from './command.ts';
 import { allUsers, userId } from './fleet.ts';
 import { YES } from './project.ts';
 
-const USER = { name: 'USER', doc: 'e-mail address or id', required: true } as const;
+const USER = { name: 'user', doc: 'e-mail address or id', required: true } as const;
 const CHANGE = ['listUsers', 'getProject', 'patchProject'] as const;
 
 export const RIGHTS_COMMANDS: readonly Command[] = [
