@@ -74,7 +74,7 @@ describe('a registration', () => {
   });
 });
 
-test('the configuration has the fields of the contract, and how many releases a node keeps', async () => {
+test('the configuration has the fields of the contract', async () => {
   expect((await api.call('agentConfig')).json).toEqual({
     registry_addr: 'registry.test:5000',
     registry_user: 'berth',
