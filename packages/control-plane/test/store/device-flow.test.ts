@@ -222,8 +222,8 @@ test('the policy names every present and possible host of a project, and every r
   await stamped();
   expect(await stores.policy.read(NOW)).toEqual({
     projects: [
-      { id: other.id, name: 'other', prefixes: ['other'], auth_required: false, auth_epoch: 0 },
-      { id: shop.id, name: 'shop', prefixes: ['mid', 'new', 'old'], auth_required: false, auth_epoch: 0 },
+      { id: other.id, name: 'other', prefixes: ['other'], auth_required: false, domains: [], auth_epoch: 0 },
+      { id: shop.id, name: 'shop', prefixes: ['mid', 'new', 'old'], auth_required: false, domains: [], auth_epoch: 0 },
     ],
     disabled: ['eve@example.org'],
     deleted: [],
