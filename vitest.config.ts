@@ -91,7 +91,7 @@ export default defineConfig({
           ...THREADS,
           name: 'slow',
           include: SLOW,
-          exclude: [...REAL, ...INSTALLED],
+          exclude: [...REAL, ...FAULTS, ...INSTALLED],
           sequence: { groupOrder: 1 },
         },
       },

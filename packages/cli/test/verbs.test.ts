@@ -142,6 +142,9 @@ describe('--json', () => {
     ])
       await run(line);
 
+    for (const line of ['add www.shop.example --project shop', 'list shop', 'remove www.shop.example --yes --project shop', 'check shop'])
+      await run(`domain ${line}`);
+
     const first = await world.live(shop);
     await world.live(shop);
     for (const line of [

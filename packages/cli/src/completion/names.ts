@@ -61,6 +61,7 @@ const SOURCES: Readonly<Record<string, Source>> = {
   'secret set: NAME': secrets,
   'secret show: NAME': secrets,
   'secret unset: NAME': secrets,
+  'domain remove: domain': async ({ projectOf, project }) => (await projectOf(project)).domains.map((word) => ({ word, doc: '' })),
   delivery: async ({ client, projectOf, project }) => {
     const { id } = await projectOf(project);
     const { items } = await client.call('listDeliveries', { params: { id }, query: { limit: 20 } });
