@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { snapshotFolder, takeSnapshot } from '../../src/backup/snapshot.ts';
 import { openStores } from '../../src/store/open.ts';
 import { configOf, controlPlane, everything, fill, folders, restore } from './support.ts';
@@ -48,7 +48,11 @@ test('an upgrade that begins again uses its snapshot, removes what a killed one 
   const { databaseUrl } = folders();
   const folder = snapshotFolder(configOf(databaseUrl));
   await upgrade(databaseUrl);
+  // The name of a snapshot has its second: on a fast machine, all of them would have the same one.
+  vi.useFakeTimers({ toFake: ['Date'] });
+  onTestFinished(() => void vi.useRealTimers());
   const run = async (): Promise<string> => {
+    vi.setSystemTime(Date.now() + 1_000);
     const api = await controlPlane(databaseUrl);
     // Only a control plane that runs raises this clock.
     await api.stores.uptime.raise((await api.stores.uptime.read(0)) + 1000);
