@@ -7,5 +7,5 @@ import { conclude, gates, suite } from './lib/suites.ts';
 const filters = process.argv.slice(2);
 // Side by side: the gates and the unit tests fill both cores.
 await Promise.all([filters.length === 0 ? gates() : undefined, suite('unit', filters)]);
-for (const project of ['slow', 'real', 'browser'] as const) await suite(project, filters);
+for (const project of ['slow', 'real', 'alone'] as const) await suite(project, filters);
 conclude();

@@ -53,7 +53,7 @@ type Report = {
 
 /** Runs one vitest project and counts its tests. */
 export async function suite(
-  project: 'unit' | 'slow' | 'real' | 'browser' | 'install',
+  project: 'unit' | 'slow' | 'real' | 'alone' | 'install',
   filters: string[],
   reporter: 'default' | 'dot' = 'default',
 ): Promise<void> {
