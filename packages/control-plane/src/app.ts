@@ -1,6 +1,6 @@
 /** Composition root: creates every part of the control plane and connects them. Tests call it too and override some parts. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
@@ -34,8 +34,11 @@ import type { Stores } from './domain/stores.ts';
 import { createTelemetry } from './domain/telemetry.ts';
 import type { Scanner } from './domain/scan.ts';
 import { createUptimeClock, type UptimeClock } from './domain/uptime.ts';
+import { diskOf } from './api/disk.ts';
 import { createDriver, type Driver } from './flow/drive.ts';
 import type { DatasetSettings, LoopDeps } from './loops/deps.ts';
+import type { SendNotice } from './domain/notifications.ts';
+import { diskObservations } from './domain/problem-texts.ts';
 import { type Loops, startLoops } from './loops/index.ts';
 import { createCheckFolder } from './monitor/check-folder.ts';
 import { createScanner } from './monitor/scanner.ts';
@@ -46,6 +49,9 @@ import { createCertificateWatch } from './routing/certificates.ts';
 import { markerAnswers } from './routing/confirm.ts';
 import { createDnsCheck } from './routing/dns.ts';
 import { createReach } from './routing/reach.ts';
+import { createSendMail } from './notify/mail.ts';
+import { createPost, isPrivateAddress } from './notify/post.ts';
+import { createSender } from './notify/send.ts';
 import { createSendToForge } from './forges/send-status.ts';
 import { openVault } from './secrets/open.ts';
 import { type BeforeMigration, openStores } from './store/open.ts';
@@ -76,6 +82,7 @@ export type App = {
   presence: Presence;
   uptime: UptimeClock;
   limits: Limits;
+  sendNotice: SendNotice;
   /** Secrets that change while the control plane runs. `replaced`: call it after each reload. */
   secrets: { replace: Replace<typeof SETTINGS>; replaced(): Promise<void> };
   /** Listens and starts the loops; returns the address. */
@@ -184,6 +191,14 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     const probeUrls = config.PROXY_PROBE_URLS ?? [];
     const aliases = probeUrls.length === 0 ? {} : { aliases: createAliasWatch(probeUrls, log) };
     const certificates = certificatesOf(config, probeUrls, now, monotonic, log);
+    const sendNotice = createSender({
+      vault,
+      post: createPost({ allowedHosts: settings.notify.allowedHosts }),
+      mail: config.SMTP_URL === undefined ? null : createSendMail({ url: config.SMTP_URL, from: config.SMTP_FROM ?? '' }),
+      publicUrl: config.PUBLIC_URL,
+      now,
+    });
+    const ownDisk = folder === null ? {} : { ownDisk: async () => diskObservations(hostname(), await diskOf(folder), now()) };
     const loopDeps: LoopDeps = {
       stores,
       driver,
@@ -210,6 +225,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
         },
         publicUrl: config.PUBLIC_URL,
       },
+      sendNotice,
+      ...ownDisk,
       telemetry,
       keep: { deployments: config.KEEP_DEPLOYMENTS, ms: config.KEEP_DEPLOYMENT_DAYS * DAY_MS, logBytes: config.KEEP_LOG_BYTES },
       clean: settings.clean,
@@ -246,6 +263,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       dataFolder: folder,
       vault,
       secretUse,
+      sendNotice,
     });
     closers.add('loops', () => loops?.stop());
     closers.add('server', () => closeServer(server));
@@ -261,6 +279,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       presence,
       uptime,
       limits,
+      sendNotice,
       secrets: {
         replace: {
           AGENT_SECRET: (agent) => inUse.change({ agent }),
@@ -413,6 +432,7 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
     packageDir: config.PACKAGE_DIR ?? null,
     hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
+    notify: { allowedHosts: config.ALLOWED_NOTIFY_HOSTS ?? [], hasSmtp: config.SMTP_URL !== undefined, isLocal: isPrivateAddress },
     reservedPrefixes: [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
     ownHosts: ownHosts(config),
     notes: notesOf(config),

@@ -40,6 +40,17 @@ const noneOr =
   <T>(parse: Parser<T>): Parser<T | null> =>
   (t) =>
     t === 'none' ? null : parse(t);
+/** Errors must not repeat the value: it may have a password. */
+const smtpUrl: Parser<string> = (t) => {
+  const url = URL.parse(t);
+  if (url === null || !['smtp:', 'smtps:'].includes(url.protocol) || url.hostname === '')
+    throw new Error('must be an address like smtp://user:password@host:587');
+  return t;
+};
+const mailAddress: Parser<string> = (t) => {
+  if (!/^([^<>@\p{Cc}]*<)?[^\s@<>,;]+@[^\s@<>,;]+>?$/u.test(t)) throw new Error(`must be an e-mail address, not "${t}"`);
+  return t;
+};
 const urls: Parser<string[]> = (t) => list(t).map(httpUrl);
 const registryAddr: Parser<string> = (t) => {
   if (!/^[a-z0-9.-]+(:\d{1,5})?(\/[a-z0-9._/-]+)?$/i.test(t))
@@ -263,6 +274,17 @@ export const SETTINGS = {
     shown: 'any',
     parse: list,
   },
+  ALLOWED_NOTIFY_HOSTS: {
+    doc: 'Hosts that notifications may reach over http or at a private address, comma-separated, without wildcards (docs/notifications.md)',
+    shown: 'none: only https at public addresses',
+    parse: list,
+  },
+  SMTP_URL: {
+    doc: 'SMTP server for notifications by e-mail: smtp://user:password@host:587 (STARTTLS if offered) or smtps://…:465',
+    shown: 'none: no e-mail',
+    parse: smtpUrl,
+  },
+  SMTP_FROM: { doc: 'Sender of e-mails; required with SMTP_URL', shown: 'none', parse: mailAddress },
   RESERVED_PREFIXES: {
     doc: 'Labels under BASE_DOMAIN that projects cannot use, comma-separated; `traefik` and labels of Berth’s own addresses are always reserved',
     shown: 'none',
@@ -423,6 +445,8 @@ export const readDatabaseUrl = (env: NodeJS.ProcessEnv = process.env): string =>
 /** Reads the settings from the environment. Throws SettingsError, which names every wrong variable. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   const s = readSettings(SETTINGS, env);
+  if ((s.SMTP_URL === undefined) !== (s.SMTP_FROM === undefined))
+    throw new SettingsError([s.SMTP_URL === undefined ? 'SMTP_URL: SMTP_FROM requires it' : 'SMTP_FROM: SMTP_URL requires it']);
   if (s.REQUIRE_NODE_SECRETS === 'true' && s.AGENT_SECRET === undefined)
     throw new SettingsError(['REQUIRE_NODE_SECRETS: requires AGENT_SECRET; without AGENT_SECRET every agent is accepted']);
   const { host, port } = s.LISTEN;

@@ -11,6 +11,7 @@ import { GATEWAY_ROUTES } from './gateway-routes.ts';
 import { ProjectDomains } from './domain.ts';
 import { EventPage } from './event.ts';
 import { HOOK_ROUTES } from './hook.ts';
+import { NOTIFICATION_ROUTES } from './notification.ts';
 import { GIT_ROUTES } from './git.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
@@ -209,6 +210,8 @@ export const ROUTES = {
   ...HOOK_ROUTES,
 
   ...METRIC_ROUTES,
+
+  ...NOTIFICATION_ROUTES,
 
   listNodes: {
     method: 'GET',

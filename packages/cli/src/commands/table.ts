@@ -9,6 +9,7 @@ import { DOMAIN_COMMANDS } from './domain.ts';
 import { FLEET_COMMANDS } from './fleet.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
+import { NOTIFICATION_COMMANDS } from './notification.ts';
 import { STATUS_COMMANDS } from './status.ts';
 import { MCP_COMMANDS } from './mcp.ts';
 import { METRICS_COMMANDS } from './metrics.ts';
@@ -26,6 +27,7 @@ export const COMMANDS: readonly Command[] = [
   ...GIT_COMMANDS,
   ...DOMAIN_COMMANDS,
   ...HOOK_COMMANDS,
+  ...NOTIFICATION_COMMANDS,
   ...SECRET_COMMANDS,
   ...FLEET_COMMANDS,
   ...CLEAN_UP_COMMANDS,
@@ -44,6 +46,7 @@ export const NOUNS: Readonly<Record<string, string>> = {
   'git-token': 'The token with which Berth reads a private repository over https',
   'git-host': 'Git hosts and their trusted ssh host keys',
   hook: 'Push to deploy: the hook of a project and its deliveries',
+  notification: 'Notifications: where Berth reports problems to',
   secret: 'Secrets of a project; their values are never shown',
   node: 'Machines: list, drain, join tokens',
   'node admission': 'Contract-only nodes that may use AGENT_SECRET',

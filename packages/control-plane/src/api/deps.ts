@@ -8,6 +8,8 @@ import type { CleanSettings } from '../domain/clean-up.ts';
 import type { Changes } from '../domain/changes.ts';
 import type { CheckDns } from '../domain/dns.ts';
 import type { Limits } from '../domain/facts.ts';
+import type { SendNotice } from '../domain/notifications.ts';
+import type { TargetRules } from '../domain/notice-target.ts';
 import type { PolicySource } from '../domain/policy.ts';
 import type { CheckFolder } from '../domain/folder-check.ts';
 import type { Presence } from '../domain/presence.ts';
@@ -53,6 +55,8 @@ export type ApiSettings = {
   /** Whether shared storage is configured. Without it no dataset can be scanned. */
   hasShare: boolean;
   allowedGitHosts: readonly string[];
+  /** Which targets notifications may have. */
+  notify: TargetRules;
   reservedPrefixes: readonly string[];
   /** Hosts of Berth's own addresses, which no project may have as a custom domain. */
   ownHosts: readonly string[];
@@ -76,6 +80,7 @@ export type ApiDeps = {
   secretProblem: () => string | null;
   vault: Vault;
   secretUse: SecretUse;
+  sendNotice: SendNotice;
   limits: Limits;
   /** Shared with the driver. */
   cacheIndex: CacheIndex;

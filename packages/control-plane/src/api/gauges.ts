@@ -1,5 +1,5 @@
 /** Gauges of the control plane: values that are read at each request of Prometheus. */
-import { statfs } from 'node:fs/promises';
+import { diskOf } from './disk.ts';
 import { DATASET_STATES } from '@berth/wire/dataset';
 import { DEPLOYMENT_STATES, HEALTH_STATES, isSettled, NODE_ROLES, TASK_KINDS } from '@berth/wire/vocabulary';
 import { Gauge } from 'prom-client';
@@ -256,6 +256,18 @@ export const gauges = (
     },
   },
   {
+    name: 'berth_notifications_failing',
+    help: 'Notifications whose last delivery failed',
+    labels: [],
+    read: async () => [{ labels: {}, value: (await stores.notifications.counts()).failing }],
+  },
+  {
+    name: 'berth_notifications_waiting',
+    help: 'Deliveries of notifications that are not finished',
+    labels: [],
+    read: async () => [{ labels: {}, value: (await stores.notifications.counts()).waiting }],
+  },
+  {
     name: 'berth_http_requests_held',
     help: 'Open held requests: long polls and streams',
     labels: ['kind'],
@@ -350,9 +362,4 @@ async function within<T>(ms: number, work: Promise<T>): Promise<T> {
   } finally {
     clearTimeout(timer);
   }
-}
-
-async function diskOf(folder: string): Promise<{ free: number; size: number }> {
-  const { bavail, blocks, bsize } = await statfs(folder);
-  return { free: bavail * bsize, size: blocks * bsize };
 }

@@ -132,6 +132,13 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
     registers: [registry],
   });
   for (const outcome of ['sent', 'retried', 'given up']) statuses.inc({ outcome }, 0);
+  const notifications = new Counter({
+    name: 'berth_notifications_total',
+    help: 'Deliveries of notifications, tests aside: `sent`, `retried` (failed, will be repeated), `given up`',
+    labelNames: ['outcome'],
+    registers: [registry],
+  });
+  for (const outcome of ['sent', 'retried', 'given up']) notifications.inc({ outcome }, 0);
   for (const kind of TASK_KINDS) for (const why of LOSSES) lost.inc({ kind, why }, 0);
   for (const outcome of ['running', 'cancelled', 'superseded']) outcomes.inc({ outcome, code: '' }, 0);
   // Each code begins at 0, because Prometheus does not see an increase in the first value of a series.
@@ -141,6 +148,7 @@ function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry):
     else if (measured.what === 'phase') phases.observe({ phase: measured.phase, outcome: measured.outcome }, measured.seconds);
     else if (measured.what === 'task lost') lost.inc({ kind: measured.kind, why: measured.why });
     else if (measured.what === 'commit status') statuses.inc({ outcome: measured.outcome });
+    else if (measured.what === 'notification') notifications.inc({ outcome: measured.outcome });
     else if (measured.what === 'delivery') deliveries.inc({ verdict: measured.verdict });
     else if (measured.what === 'task' && measured.seconds !== null)
       tasks.observe({ kind: measured.kind, end: measured.end }, measured.seconds);

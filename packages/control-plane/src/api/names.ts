@@ -1,6 +1,7 @@
 /**
- * Replaces names by ids in requests of people: `:id` below /api/projects, /api/datasets and /api/nodes, and the filter `project_id`.
- * Checks that the user of the filter `user_id` exists. Handlers see only ids. A project that the caller may not see does not exist.
+ * Replaces names by ids in requests of people: `:id` below /api/projects, /api/datasets, /api/nodes and /api/notifications, and the
+ * filter `project_id`. Checks that the user of the filter `user_id` exists. Handlers see only ids. A project that the caller may not
+ * see does not exist.
  */
 import type { Route } from '@berth/wire/route';
 import type { Role } from '@berth/wire/vocabulary';
@@ -10,8 +11,8 @@ import { DomainError, invalid } from '../domain/errors.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Caller } from './auth/callers.ts';
 
-type Kind = 'project' | 'dataset' | 'node';
-const KINDS: Record<string, Kind> = { projects: 'project', datasets: 'dataset', nodes: 'node' };
+type Kind = 'project' | 'dataset' | 'node' | 'notification';
+const KINDS: Record<string, Kind> = { projects: 'project', datasets: 'dataset', nodes: 'node', notifications: 'notification' };
 
 /**
  * Replaces the names in a request by ids. Returns the caller's role in the named project, or null if the request names none. Throws
@@ -20,7 +21,10 @@ const KINDS: Record<string, Kind> = { projects: 'project', datasets: 'dataset', 
 export type ResolveNames = (params: unknown, query: unknown, caller: Caller) => Promise<Role | null>;
 
 /** Returns null if the route has no parameter that can be a name. */
-export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'users'>): ResolveNames | null {
+export function namesIn(
+  row: Route,
+  stores: Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'notifications' | 'users'>,
+): ResolveNames | null {
   const inPath = KINDS[/^\/api\/([a-z]+)\/:id(\/|$)/.exec(row.path)?.[1] ?? ''];
   const filters = namesOf(row.query);
   const byProject = filters.includes('project_id');
@@ -35,7 +39,7 @@ export function namesIn(row: Route, stores: Pick<Stores, 'projects' | 'datasets'
 
   async function found(kind: Kind, given: string, caller: Caller): Promise<{ id: string; role: Role | null }> {
     if (kind === 'project') return (await projectOf(given, caller)) ?? missing(kind, given);
-    const id = kind === 'node' ? await nodeOf(given) : await stores.datasets.idOf(given);
+    const id = kind === 'node' ? await nodeOf(given) : await stores[`${kind}s`].idOf(given);
     return id === null ? missing(kind, given) : { id, role: null };
   }
 

@@ -10,7 +10,7 @@ import type { Stores } from '../domain/stores.ts';
 import type { Caller } from './auth/callers.ts';
 import { namesIn } from './names.ts';
 
-export type RightsStores = Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'users' | 'deployments'>;
+export type RightsStores = Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'notifications' | 'users' | 'deployments'>;
 
 /**
  * Replaces names by ids in params and query, and returns the caller with the role in the project of the request. Throws not_found or

@@ -41,6 +41,7 @@ import { datasetRoutes } from './routes/datasets.ts';
 import { deploymentRoutes } from './routes/deployments.ts';
 import { eventRoutes } from './routes/events.ts';
 import { hookRoutes } from './routes/hooks.ts';
+import { notificationRoutes } from './routes/notifications.ts';
 import { gatewayRoutes } from './routes/gateway.ts';
 import { gitRoutes } from './routes/git.ts';
 import { logRoutes } from './routes/logs.ts';
@@ -194,6 +195,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   secretRoutes(route, deps);
   datasetRoutes(route, deps);
   deploymentRoutes(route, { ...deps, holds });
+  notificationRoutes(route, deps);
   hookRoutes(route, { ...deps, refusals: createAttempts(deps.now, REFUSED_DELIVERIES_A_MINUTE) });
   eventRoutes(route, { ...deps, holds });
   logRoutes(route, { ...deps, holds });

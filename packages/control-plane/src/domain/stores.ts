@@ -18,6 +18,8 @@ import type { DeployKeyStore, GitHostStore, GitTokenStore } from './git-stores.t
 import type { StatusStore } from './commit-statuses.ts';
 import type { Facts } from './facts.ts';
 import type { HookStore } from './hooks.ts';
+import type { NotificationStore } from './notifications.ts';
+import type { ProblemStore } from './problems.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
 import type { NameFilter, Page, Paged } from './page.ts';
 import type { SecretStore } from './secrets.ts';
@@ -424,6 +426,8 @@ export type Stores = {
   events: EventStore;
   hooks: HookStore;
   commitStatuses: StatusStore;
+  problems: ProblemStore;
+  notifications: NotificationStore;
   /** The name of the newest migration. */
   schema: string;
   policy: PolicyStore;

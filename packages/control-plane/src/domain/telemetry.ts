@@ -30,6 +30,7 @@ export type Measured =
   /** `accepted`: Berth checks the branch. */
   | { what: 'delivery'; verdict: Verdict | 'accepted' }
   | { what: 'commit status'; outcome: 'sent' | 'retried' | 'given up' }
+  | { what: 'notification'; outcome: 'sent' | 'retried' | 'given up' }
   | { what: 'task lost'; kind: TaskKind; why: Overdue };
 
 export type Telemetry = { emit(measured: Measured): void; on(listener: (measured: Measured) => void): void };

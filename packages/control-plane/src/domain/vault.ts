@@ -25,6 +25,11 @@ export type Vault = {
 };
 export type KeyCounts = { all: number; earlier: number; locked: number };
 
+/**
+ * Keys of values that belong to no project. The vault takes these names in place of an id of a project; ids of projects are UUIDs.
+ */
+export const PLATFORM_KEYS = ['notifications'] as const;
+
 /** `wrapped`: the project's key, encrypted; `wrapped_by`: id of the key of SECRETS_KEY that opens it. */
 export type ProjectKeyRecord = { project_id: string; wrapped: string; wrapped_by: string };
 export type ProjectKeyStore = {

@@ -6,7 +6,9 @@ import type { Changes } from '../domain/changes.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource, ProxyProbe, Reach } from '../domain/configuration.ts';
 import type { ForgeAnswer, ForgeRequest, ForgeToken } from '../domain/forge-api.ts';
 import type { Limits } from '../domain/facts.ts';
+import type { SendNotice } from '../domain/notifications.ts';
 import type { PolicySource } from '../domain/policy.ts';
+import type { Observation } from '../domain/problems.ts';
 import type { Presence } from '../domain/presence.ts';
 import type { Keep } from '../domain/retention.ts';
 import type { Scanner } from '../domain/scan.ts';
@@ -58,6 +60,10 @@ export type LoopDeps = {
   presence: Presence;
   /** Null: no commit statuses are sent. */
   statuses: StatusSettings | null;
+  /** Null: no notifications are sent. */
+  sendNotice: SendNotice | null;
+  /** Observes the disk of the data folder. Unset for a database in memory. */
+  ownDisk?: () => Promise<Observation[]>;
   keep: Keep;
   clean: CleanSettings;
   /** Null without BACKUP_TO. */

@@ -1,4 +1,4 @@
-/** Removes expired rows of identity tables, old deliveries and commit statuses, old points of metrics, and old lines of the audit log. */
+/** Removes expired rows of identity tables, deliveries, commit statuses, points of metrics, problems, notices and audit lines. */
 import type { LoopDeps } from './deps.ts';
 
 const AUDIT_KEPT_MS = 400 * 86_400_000;
@@ -25,6 +25,8 @@ export const deleteExpiredRows =
       stores.usage,
       stores.projects,
       stores.domains,
+      stores.problems,
+      stores.notifications,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

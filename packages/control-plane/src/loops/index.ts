@@ -16,6 +16,8 @@ import { nodeMarks } from './node-marks.ts';
 import { policyRefresh } from './policy-refresh.ts';
 import { proxyHeaders } from './proxy-headers.ts';
 import { pushes } from './pushes.ts';
+import { notifications } from './notifications.ts';
+import { problems } from './problems.ts';
 import { removals } from './removals.ts';
 import { deleteExpiredRows } from './expired-rows.ts';
 import { routeConfirmer } from './route-confirmer.ts';
@@ -53,6 +55,20 @@ export const LOOPS = [
     periodMs: 1_000,
     wokenBy: ['work'],
     make: commitStatuses,
+  },
+  {
+    name: 'problems',
+    description: 'finds problems and their ends, for notifications',
+    periodMs: 5_000,
+    wokenBy: [],
+    make: problems,
+  },
+  {
+    name: 'notifications',
+    description: 'sends notifications of problems',
+    periodMs: 1_000,
+    wokenBy: [],
+    make: notifications,
   },
   {
     name: 'lease-reaper',

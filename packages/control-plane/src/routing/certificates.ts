@@ -77,6 +77,8 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
       [...watched.values()].flatMap((one) =>
         isProblem(one.last) && concernsOperator(one) ? [{ host: one.host, problem: one.last.problem }] : [],
       ),
+    watched: () =>
+      [...watched.values()].flatMap((one) => (concernsOperator(one) ? [{ host: one.host, project_id: one.project_id, last: one.last }] : [])),
     firstExpiry: () => [...watched.values()].reduce<number | null>((first, { last }) => lower(first, last?.not_after ?? null), null),
   };
 }

@@ -32,6 +32,8 @@ import { createNodeQueryCache } from './memory/node-query-cache.ts';
 import { createAdmissionStore } from './identity/node-admissions.ts';
 import { createNodeMemory } from './memory/node-memory.ts';
 import { createNodeStore, withoutSecret } from './nodes.ts';
+import { createNotificationStore } from './notifications.ts';
+import { createProblemStore } from './problems.ts';
 import { createPolicyStore } from './identity/policy.ts';
 import { createProjectKeyStore } from './project-keys.ts';
 import { createProjectStore } from './projects.ts';
@@ -147,6 +149,8 @@ export function storesOn(
     events: createEventStore(db),
     hooks: createHookStore(db),
     commitStatuses: createStatusStore(db),
+    problems: createProblemStore(db),
+    notifications: createNotificationStore(db, newId),
     backups: createBackupStore(db),
     cleanUps: createCleanUpStore(db),
     schema: schemaOf(db),

@@ -205,6 +205,8 @@ export function createControlPlane(deps: {
   /** Runs loops like kit/loop: with a period, a wake that is not lost during a run, and errors that end only the run. */
   function runLoops(mine: Process, made: Pick<LoopDeps, 'stores' | 'driver' | 'changes' | 'source' | 'policy' | 'uptime'>): void {
     for (const declaration of LOOPS) {
+      // They change nothing about deployments.
+      if (declaration.name === 'problems' || declaration.name === 'notifications') continue;
       let signal = new AbortController();
       const { probe: answers } = deps;
       const probe = answers === null ? null : (hash: string): Promise<boolean> => Promise.resolve(plant.probe(answers(hash)));
@@ -228,6 +230,7 @@ export function createControlPlane(deps: {
           deps.forge === null
             ? null
             : { send: sendTo(deps.forge, mine), tokenOf: () => Promise.resolve(TOKEN), publicUrl: 'https://berth.test' },
+        sendNotice: null,
         presence: { seen: () => undefined, arePeopleHere: () => false },
         keep: KEEP,
         backups: null,

@@ -26,6 +26,7 @@ async function keyIdsIn(db: Kysely<unknown>, tables: readonly string[]): Promise
   const typed = db as Kysely<Tables>;
   const check = await typed.selectFrom('meta').select('value').where('key', '=', SECRETS_CHECK).executeTakeFirst();
   const wrapping = tables.includes('project_keys') ? await typed.selectFrom('project_keys').select('wrapped_by').distinct().execute() : [];
-  const ids = [sealedBy(check?.value ?? ''), ...wrapping.map((row) => row.wrapped_by)];
+  const ofPlatform = tables.includes('platform_keys') ? await typed.selectFrom('platform_keys').select('wrapped_by').execute() : [];
+  const ids = [sealedBy(check?.value ?? ''), ...[...wrapping, ...ofPlatform].map((row) => row.wrapped_by)];
   return [...new Set(ids.filter((id) => id !== null))].sort();
 }

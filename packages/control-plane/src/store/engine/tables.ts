@@ -5,6 +5,7 @@ import type { DeviceScope } from '@berth/wire/gateway';
 import type { Trigger } from '@berth/wire/deployment';
 import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Verdict } from '@berth/wire/hook';
+import type { NotificationKind, ProblemKind } from '@berth/wire/notification';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { CleanUpRecord } from '../../domain/clean-up.ts';
@@ -98,6 +99,8 @@ export type Tables = {
   };
   /** The key that seals the values of a project, encrypted with a key of SECRETS_KEY (secrets/vault.ts). */
   project_keys: { project_id: string; wrapped: string; wrapped_by: string; created_at: Ms };
+  /** The same for values that belong to no project. */
+  platform_keys: { name: string; wrapped: string; wrapped_by: string; created_at: Ms };
   /** `sealed`: encrypted with the project's key. `delivery`: `as` of the API, which is a word of SQL. */
   project_secrets: {
     project_id: string;
@@ -463,6 +466,67 @@ export type Tables = {
     seq: Generated<number>;
     /** One row for each deployment and state. `failure of COMMIT` is about a commit that it replaced. */
     state: CommitState | `failure of ${string}`;
+  };
+  /** One row for each kind and subject (domain/problems.ts). */
+  problems: {
+    kind: ProblemKind;
+    subject: string;
+    /** Texts of the problem, or of its end. */
+    seen: Json;
+    opened_at: Ms;
+    /** When a control plane observed it, by its own clock. */
+    observed_at: Ms;
+    /** Since when it is not observed any more; null: it is observed. */
+    gone_since: UptimeMs | null;
+    /** Null: it is open. */
+    ended_at: Ms | null;
+    flaps: number;
+  };
+  /** Problems that began or ended. Notifications read them in order. */
+  problem_changes: {
+    seq: Generated<number>;
+    kind: ProblemKind;
+    subject: string;
+    is_over: Flag;
+    seen: Json;
+    opened_at: Ms;
+    at: Ms;
+  };
+  notifications: {
+    id: string;
+    name: string;
+    kind: NotificationKind;
+    /** Sealed, as `secret`. */
+    target: string;
+    /** The masked target. */
+    shown: string;
+    secret: string | null;
+    events: Json;
+    projects: Json;
+    /** The last change of a problem that it has read. */
+    after: number;
+    last_sent_at: Ms | null;
+    failing_since: Ms | null;
+    problem: string | null;
+    created_at: Ms;
+    updated_at: Ms;
+  };
+  /** Deliveries of notifications, which are also the outbox. */
+  notices: {
+    seq: Generated<number>;
+    id: string;
+    notification_id: string;
+    message: Json;
+    tries: number;
+    next_at: UptimeMs;
+    give_up_at: UptimeMs;
+    claimed_until: UptimeMs | null;
+    /** Recipients of an e-mail whose server accepted it. */
+    received: Json;
+    created_at: Ms;
+    done_at: Ms | null;
+    is_sent: Flag;
+    error: string | null;
   };
   /** Only the newest stay (store/backups.ts). */
   backups: {

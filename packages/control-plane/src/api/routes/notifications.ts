@@ -1,0 +1,128 @@
+/** Routes of notifications. No answer, event or error has a target or a secret, except the one answer that creates a secret. */
+import { randomBytes } from 'node:crypto';
+import type { Notification, NotificationDelivery } from '@berth/wire/notification';
+import { STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import { checkTarget, type TargetRules } from '../../domain/notice-target.ts';
+import { NOTICE_CLAIM_MS, type NoticeRecord, type NotificationRecord, testMessage } from '../../domain/notifications.ts';
+import { newId } from '../auth/secrets.ts';
+import type { Caller } from '../auth/callers.ts';
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { pageOf } from '../page.ts';
+import { time } from '../views.ts';
+
+const SECRET_BYTES = 32;
+
+export function notificationRoutes(route: Define, { stores, vault, settings, sendNotice, uptime, now }: ApiDeps): void {
+  const rules: TargetRules = settings.notify;
+
+  /** Only admins see and change notifications about everything; to others they do not exist. */
+  async function own(id: string, user: Caller): Promise<NotificationRecord> {
+    const notification = await stores.notifications.get(id);
+    if (user.role !== 'admin' && notification.projects.length === 0)
+      throw new DomainError('not_found', 'no notification has this id or name');
+    return notification;
+  }
+  async function projectIds(given: readonly string[], user: Caller): Promise<string[]> {
+    if (given.length === 0 && user.role !== 'admin')
+      throw new DomainError('forbidden', 'only admins can create notifications about all projects and nodes; name projects');
+    const ids: string[] = [];
+    for (const [i, one] of given.entries()) {
+      const id = await stores.projects.idOf(one);
+      if (id === null) throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
+      ids.push(id);
+    }
+    return [...new Set(ids)];
+  }
+
+  route('listNotifications', async ({ query, user }) => {
+    const filter = {
+      ...(query.name === undefined ? {} : { name: query.name }),
+      ...(user.role === 'admin' ? {} : { withProjects: true as const }),
+    };
+    const { items, next } = await stores.notifications.list(pageOf(query), filter);
+    return { items: items.map(notificationView), next_cursor: next };
+  });
+
+  route('createNotification', async ({ body, user }) => {
+    const { name, kind, on } = body;
+    const projects = await projectIds(body.projects ?? [], user);
+    const { target, shown } = checkTarget(kind, body.target, rules);
+    const id = newId();
+    const secret = kind === 'webhook' ? `${STANDARD_SECRET_PREFIX}${randomBytes(SECRET_BYTES).toString('base64')}` : null;
+    const keys = await vault.of('notifications');
+    const sealed = { target: keys.seal(`target:${id}`, target), secret: secret === null ? null : keys.seal(`secret:${id}`, secret) };
+    const made = await stores.notifications.create({ id, name, kind, shown, on, projects, ...sealed }, now());
+    return { ...notificationView(made), secret };
+  });
+
+  route('getNotification', async ({ params, user }) => notificationView(await own(params.id, user)));
+
+  route('patchNotification', async ({ params, body, user }) => {
+    const before = await own(params.id, user);
+    const { target: given, projects, ...rest } = body;
+    const checked = given === undefined ? null : checkTarget(before.kind, given, rules);
+    const change = {
+      ...rest,
+      ...(projects === undefined ? {} : { projects: await projectIds(projects, user) }),
+      ...(checked === null
+        ? {}
+        : { shown: checked.shown, target: await vault.seal('notifications', `target:${before.id}`, checked.target) }),
+    };
+    return notificationView(await stores.notifications.patch(before.id, change, now()));
+  });
+
+  route('deleteNotification', async ({ params, user }) => {
+    const { id } = await own(params.id, user);
+    await stores.notifications.remove(id);
+  });
+
+  route('testNotification', async ({ params, user, request }) => {
+    const notification = await own(params.id, user);
+    const at = now();
+    const message = testMessage(notification.name, at);
+    const notice = await stores.notifications.addTest(notification.id, message, (await uptime.now()).at + NOTICE_CLAIM_MS);
+    const stopped = new AbortController();
+    request.raw.socket.once('close', () => stopped.abort());
+    const answer = await sendNotice(notification, notice, stopped.signal);
+    const ended = answer.isSent
+      ? await stores.notifications.sent(notice, answer.note, now())
+      : await stores.notifications.giveUp(notice, answer.error, now());
+    if (ended === null) throw new DomainError('not_found', 'the notification was deleted during its test');
+    return deliveryView(ended);
+  });
+
+  route('listNotificationDeliveries', async ({ params, query, user }) => {
+    const { id } = await own(params.id, user);
+    const { items, next } = await stores.notifications.deliveries(id, pageOf(query));
+    return { items: items.map(deliveryView), next_cursor: next };
+  });
+}
+
+const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
+
+const notificationView = (n: NotificationRecord): Notification => ({
+  id: n.id,
+  name: n.name,
+  kind: n.kind,
+  target: n.shown,
+  on: n.on,
+  projects: n.projects,
+  last_sent_at: timeOrNull(n.last_sent_at),
+  failing_since: timeOrNull(n.failing_since),
+  problem: n.problem,
+  created_at: time(n.created_at),
+  updated_at: time(n.updated_at),
+});
+
+const deliveryView = ({ id, created_at, message, done_at, is_sent, tries, error }: NoticeRecord): NotificationDelivery => ({
+  id,
+  at: time(created_at),
+  type: message.type,
+  title: message.title,
+  status: done_at === null ? 'waiting' : is_sent ? 'sent' : 'failed',
+  tries,
+  error,
+  finished_at: timeOrNull(done_at),
+});

@@ -1,0 +1,55 @@
+/**
+ * Sends notifications. Several control planes may run it: each delivery is claimed. One run starts what is due and does not wait for it,
+ * so a target that is slow delays no other one.
+ */
+import { DomainError } from '../domain/errors.ts';
+import { isFinal, MAX_NOTIFICATIONS, NOTICE_CLAIM_MS, noticePause, type NoticeRecord } from '../domain/notifications.ts';
+import type { LoopDeps } from './deps.ts';
+
+export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log }: LoopDeps) => {
+  const running = new Set<Promise<void>>();
+
+  return async (signal: AbortSignal): Promise<void> => {
+    if (sendNotice === null) return;
+    const at = (await uptime.now()).at;
+    await stores.notifications.compose({ now: now(), uptime: at });
+    const free = MAX_NOTIFICATIONS - running.size;
+    if (free <= 0) return;
+    const claimed = await stores.notifications.claim({ uptime: at, until: at + NOTICE_CLAIM_MS }, free);
+    for (const notice of claimed) {
+      const { notification_id } = notice;
+      // The claim expires, and the delivery is sent again.
+      const one = deliver(notice, sendNotice, signal).catch((error: unknown) => {
+        if (!signal.aborted) log.error({ err: error, notification_id }, 'sending a notification failed; will retry');
+      });
+      running.add(one);
+      void one.finally(() => running.delete(one));
+    }
+  };
+
+  async function deliver(notice: NoticeRecord, send: NonNullable<typeof sendNotice>, signal: AbortSignal): Promise<void> {
+    const { notification_id, tries } = notice;
+    const notification = await stores.notifications.get(notification_id).catch((error: unknown) => {
+      if (error instanceof DomainError && error.code === 'not_found') return null;
+      throw error;
+    });
+    if (notification === null) return;
+    const answer = await send(notification, notice, signal);
+    if (signal.aborted) return;
+    if (answer.isSent) {
+      telemetry?.emit({ what: 'notification', outcome: 'sent' });
+      await stores.notifications.sent(notice, answer.note, now());
+      return;
+    }
+    const { error, status, retryAfterMs, received, isHopeless } = answer;
+    const nextAt = (await uptime.now()).at + noticePause(tries, retryAfterMs, Math.random());
+    if (isHopeless !== true && !isFinal(status, tries) && nextAt < notice.give_up_at) {
+      telemetry?.emit({ what: 'notification', outcome: 'retried' });
+      await stores.notifications.retry(notice, nextAt, error, received, now());
+      return;
+    }
+    log.warn({ notification_id, name: notification.name, problem: error }, 'sending a notification failed; gave up');
+    telemetry?.emit({ what: 'notification', outcome: 'given up' });
+    await stores.notifications.giveUp(notice, error, now());
+  }
+};

@@ -1,0 +1,139 @@
+/**
+ * Posts to an address that a developer chose. It must not reach what only this machine or its network can reach: loopback, link-local,
+ * private and reserved addresses are refused unless ALLOWED_NOTIFY_HOSTS names the host. The check is made on the address that is
+ * connected to, so a name cannot change in between. Redirects are not followed. Time and size of the answer are limited.
+ */
+import type { LookupAddress } from 'node:dns';
+import { lookup as systemLookup } from 'node:dns';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { BlockList, isIP, type LookupFunction } from 'node:net';
+import { hostOf, isNamed } from '../domain/notice-target.ts';
+
+/** `status` 0: no answer; `text` says why. */
+export type PostAnswer = { status: number; text: string; retryAfterMs: number };
+export type Post = (url: URL, headers: Record<string, string>, body: string, signal: AbortSignal) => Promise<PostAnswer>;
+
+const TIMEOUT_MS = 10_000;
+const MAX_ANSWER = 16_384;
+
+/** Addresses that are not of the public internet (IANA's special-purpose registries). */
+const LOCAL = new BlockList();
+for (const network of [
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.88.99.0/24',
+  '192.168.0.0/16',
+  '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
+  '224.0.0.0/3',
+]) {
+  const [address = '', bits] = network.split('/');
+  LOCAL.addSubnet(address, Number(bits), 'ipv4');
+}
+/** Only 2000::/3 is public. Of it, these are not, or contain an IPv4 address that a gateway connects to (Teredo, 6to4). */
+const PUBLIC_6 = new BlockList();
+PUBLIC_6.addSubnet('2000::', 3, 'ipv6');
+const LOCAL_6 = new BlockList();
+for (const [address, bits] of [
+  ['2001::', 23],
+  ['2001:db8::', 32],
+  ['2002::', 16],
+  ['3fff::', 20],
+] as const)
+  LOCAL_6.addSubnet(address, bits, 'ipv6');
+const MAPPED = new BlockList();
+MAPPED.addSubnet('::ffff:0:0', 96, 'ipv6');
+
+/** Returns whether an address is not of the public internet. */
+export function isPrivateAddress(address: string): boolean {
+  const plain = address.replace(/%.*$/, '');
+  const family = isIP(plain);
+  if (family === 0) return true;
+  if (family === 4) return LOCAL.check(plain, 'ipv4');
+  // BlockList compares an IPv4 address inside an IPv6 one with the IPv4 networks.
+  if (MAPPED.check(plain, 'ipv6')) return LOCAL.check(plain, 'ipv6');
+  return !PUBLIC_6.check(plain, 'ipv6') || LOCAL_6.check(plain, 'ipv6');
+}
+
+const privateProblem = (address: string): string =>
+  `the address ${address} belongs to this machine or to a private network; an operator can allow the host in ALLOWED_NOTIFY_HOSTS`;
+
+type Lookup = (
+  hostname: string,
+  options: { all: true },
+  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
+) => void;
+
+/** Resolves a name like the default lookup, and refuses it if any of its addresses is private. */
+function publicLookup(lookup: Lookup): LookupFunction {
+  return (hostname, options, callback) => {
+    lookup(hostname, { ...options, all: true }, (error, addresses) => {
+      const [first] = addresses ?? [];
+      if (error !== null || first === undefined) return callback(error ?? new Error(`${hostname} has no address`), '');
+      const local = addresses.find(({ address }) => isPrivateAddress(address));
+      if (local !== undefined) return callback(new Error(privateProblem(local.address)), '');
+      if (options.all === true) return callback(null, addresses);
+      callback(null, first.address, first.family);
+    });
+  };
+}
+
+/** `lookup`, `timeoutMs`: for tests. Never rejects. */
+export function createPost({
+  allowedHosts,
+  lookup = systemLookup as Lookup,
+  timeoutMs = TIMEOUT_MS,
+}: {
+  allowedHosts: readonly string[];
+  lookup?: Lookup;
+  timeoutMs?: number;
+}): Post {
+  return (url, headers, body, signal) =>
+    new Promise((resolve) => {
+      const refuse = (text: string): void => resolve({ status: 0, text, retryAfterMs: 0 });
+      const host = hostOf(url);
+      const named = isNamed(host, allowedHosts);
+      // Stored targets were checked, but an operator may have removed a host since then.
+      if (url.protocol !== 'https:' && !(named && url.protocol === 'http:')) return refuse('the target is not an https address');
+      if (!named && isIP(host) !== 0 && isPrivateAddress(host)) return refuse(privateProblem(host));
+      const limit = AbortSignal.timeout(timeoutMs);
+      const outgoing = (url.protocol === 'https:' ? httpsRequest : httpRequest)(
+        url,
+        {
+          method: 'POST',
+          headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
+          signal: AbortSignal.any([signal, limit]),
+          agent: false,
+          ...(named ? {} : { lookup: publicLookup(lookup) }),
+        },
+        (answer) => {
+          const parts: Buffer[] = [];
+          let size = 0;
+          answer.on('data', (part: Buffer) => {
+            if (size < MAX_ANSWER) parts.push(part);
+            size += part.length;
+            if (size >= MAX_ANSWER) answer.destroy();
+          });
+          answer.on('error', () => undefined);
+          answer.on('close', () => {
+            // The status arrived, so the target has decided even if its text did not end in time.
+            const text = Buffer.concat(parts).subarray(0, MAX_ANSWER).toString();
+            resolve({ status: answer.statusCode ?? 0, text, retryAfterMs: retryAfter(answer.headers['retry-after']) });
+          });
+        },
+      );
+      outgoing.on('error', (error) => refuse(limit.aborted ? `no answer within ${timeoutMs / 1000} s` : reasonOf(error)));
+      outgoing.end(body);
+    });
+}
+
+const retryAfter = (value: string | undefined): number => 1000 * Math.max(0, Number(value) || 0);
+const reasonOf = (error: Error): string => (error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message);

@@ -1,0 +1,377 @@
+/**
+ * Notifications and the outbox of their deliveries. A notification has at most one unfinished delivery: changes that happen
+ * meanwhile wait in `problem_changes` and become one digest.
+ */
+import { DomainError, invalid } from '../domain/errors.ts';
+import {
+  COLLECT_MS,
+  concerns,
+  DIGEST_ITEMS,
+  KEPT_NOTICES,
+  MAX_NOTIFICATIONS,
+  type Message,
+  messageOf,
+  type NewNotification,
+  NOTICE_KEPT_MS,
+  NOTICE_LIFETIME_MS,
+  type NoticeClaim,
+  type NoticeItem,
+  type NoticeRecord,
+  type NotificationRecord,
+  type NotificationStore,
+  PACE,
+  PACE_MS,
+  SINGLE_MOST,
+  TESTS_A_MINUTE,
+} from '../domain/notifications.ts';
+import type { Seen } from '../domain/problems.ts';
+import type { Database } from './engine/database.ts';
+import type { NewRow, Row, Tx } from './engine/tables.ts';
+import type { NewId } from './ids.ts';
+import { keyAfter, paged } from './pages.ts';
+
+const SWEPT_AT_ONCE = 500;
+/** Changes that one delivery covers at most. */
+const READ_AT_ONCE = 5_000;
+const MINUTE_MS = 60_000;
+
+const recordOf = ({ events, projects, after: _, ...row }: Row<'notifications'>): NotificationRecord => ({
+  ...row,
+  on: JSON.parse(events) as NotificationRecord['on'],
+  projects: JSON.parse(projects) as string[],
+});
+const noticeOf = (row: Row<'notices'>): NoticeRecord => ({
+  ...row,
+  message: JSON.parse(row.message) as Message,
+  received: JSON.parse(row.received) as string[],
+  is_sent: row.is_sent === 1,
+});
+const columnsOf = ({ on, projects, ...rest }: Partial<NewNotification>) => ({
+  ...rest,
+  ...(on === undefined ? {} : { events: JSON.stringify(on) }),
+  ...(projects === undefined ? {} : { projects: JSON.stringify(projects) }),
+});
+const notFound = (): DomainError => new DomainError('not_found', 'no notification has this id or name');
+
+export function createNotificationStore(db: Database, newId: NewId): NotificationStore {
+  async function refuseTaken(tx: Tx, name: string, except: string | null): Promise<void> {
+    const holder = await tx.selectFrom('notifications').select('id').where('name', '=', name).executeTakeFirst();
+    if (holder !== undefined && holder.id !== except) throw invalid('name', 'taken', 'another notification has this name');
+  }
+
+  /** Writes the end of a try, and how the notification fares. */
+  function end(claim: NoticeClaim, set: Partial<NewRow<'notices'>>, fares: Partial<NewRow<'notifications'>> | 'failed', now: number) {
+    return db.write(async (tx) => {
+      const row = await tx
+        .updateTable('notices')
+        .set({ ...set, claimed_until: null })
+        .where('seq', '=', claim.seq)
+        .where('claimed_until', '=', claim.claimed_until)
+        .where('done_at', 'is', null)
+        .returningAll()
+        .executeTakeFirst();
+      if (row === undefined) return null;
+      await tx
+        .updateTable('notifications')
+        .set((eb) =>
+          fares === 'failed' ? { failing_since: eb.fn.coalesce('failing_since', eb.val(now)), problem: set.error ?? null } : fares,
+        )
+        .where('id', '=', row.notification_id)
+        .execute();
+      return noticeOf(row);
+    });
+  }
+
+  return {
+    async list(page, { name, withProjects }) {
+      const after = keyAfter(page.cursor, ['string']);
+      const rows = await db.kysely
+        .selectFrom('notifications')
+        .selectAll()
+        .$if(name !== undefined, (q) => q.where('name', '=', name ?? ''))
+        .$if(withProjects === true, (q) => q.where('projects', '!=', '[]'))
+        .$if(after !== null, (q) => q.where('name', '>', after?.[0] ?? ''))
+        .orderBy('name')
+        .limit(page.limit + 1)
+        .execute();
+      return paged(rows, page, (row) => [row.name], recordOf);
+    },
+
+    async idOf(idOrName) {
+      const rows = await db.kysely
+        .selectFrom('notifications')
+        .select('id')
+        .where((eb) => eb.or([eb('id', '=', idOrName), eb('name', '=', idOrName)]))
+        .execute();
+      return (rows.find(({ id }) => id === idOrName) ?? rows[0])?.id ?? null;
+    },
+
+    async get(id) {
+      const row = await db.kysely.selectFrom('notifications').selectAll().where('id', '=', id).executeTakeFirst();
+      if (row === undefined) throw notFound();
+      return recordOf(row);
+    },
+
+    create(notification, now) {
+      return db.write(async (tx) => {
+        await db.capabilities.lockName(tx, 'notifications');
+        await refuseTaken(tx, notification.name, null);
+        const { count } = await tx
+          .selectFrom('notifications')
+          .select((eb) => eb.fn.countAll<number>().as('count'))
+          .executeTakeFirstOrThrow();
+        if (count >= MAX_NOTIFICATIONS)
+          throw invalid('name', 'too_many', `there are ${MAX_NOTIFICATIONS} notifications already; delete one first`);
+        const last = await tx.selectFrom('problem_changes').select('seq').orderBy('seq', 'desc').limit(1).executeTakeFirst();
+        const { id, name, kind, target, shown, secret, on, projects } = notification;
+        const row = await tx
+          .insertInto('notifications')
+          .values({
+            ...{ id, name, kind, target, shown, secret },
+            events: JSON.stringify(on),
+            projects: JSON.stringify(projects),
+            after: last?.seq ?? 0,
+            created_at: now,
+            updated_at: now,
+          })
+          .returningAll()
+          .executeTakeFirstOrThrow();
+        return recordOf(row);
+      });
+    },
+
+    patch(id, change, now) {
+      return db.write(async (tx) => {
+        await db.capabilities.lockName(tx, 'notifications');
+        if (change.name !== undefined) await refuseTaken(tx, change.name, id);
+        const row = await tx
+          .updateTable('notifications')
+          .set({ ...columnsOf(change), updated_at: now })
+          .where('id', '=', id)
+          .returningAll()
+          .executeTakeFirst();
+        if (row === undefined) throw notFound();
+        // A delivery that failed at the old target may work at the new one.
+        if (change.target !== undefined)
+          await tx.updateTable('notices').set({ next_at: 0 }).where('notification_id', '=', id).where('done_at', 'is', null).execute();
+        return recordOf(row);
+      });
+    },
+
+    async remove(id) {
+      const row = await db.writeOne((kysely) => kysely.deleteFrom('notifications').where('id', '=', id).returning('id').executeTakeFirst());
+      if (row === undefined) throw notFound();
+    },
+
+    async compose(clock) {
+      const behind = await db.kysely
+        .selectFrom('notifications as n')
+        .select('n.id')
+        .where('n.after', '<', (eb) =>
+          eb.selectFrom('problem_changes').select((of) => of.fn.coalesce(of.fn.max('seq'), of.lit(0)).as('last')),
+        )
+        .where(({ not, exists, selectFrom }) =>
+          not(exists(selectFrom('notices as d').select('d.seq').whereRef('d.notification_id', '=', 'n.id').where('d.done_at', 'is', null))),
+        )
+        .execute();
+      let made = 0;
+      for (const { id } of behind) made += await composeOne(id, clock);
+      return made;
+    },
+
+    async claim({ uptime, until }, most) {
+      const due = await db.kysely
+        .selectFrom('notices')
+        .select('seq')
+        .where('done_at', 'is', null)
+        .where('next_at', '<=', uptime)
+        .where((eb) => eb.or([eb('claimed_until', 'is', null), eb('claimed_until', '<=', uptime)]))
+        .orderBy('next_at')
+        .limit(most)
+        .execute();
+      const claimed: NoticeRecord[] = [];
+      for (const { seq } of due) {
+        const row = await db.writeOne((kysely) =>
+          kysely
+            .updateTable('notices')
+            .set({ claimed_until: until })
+            .where('seq', '=', seq)
+            .where('done_at', 'is', null)
+            .where('next_at', '<=', uptime)
+            .where((eb) => eb.or([eb('claimed_until', 'is', null), eb('claimed_until', '<=', uptime)]))
+            .returningAll()
+            .executeTakeFirst(),
+        );
+        if (row !== undefined) claimed.push(noticeOf(row));
+      }
+      return claimed;
+    },
+
+    addTest(id, message, until) {
+      return db.write(async (tx) => {
+        await db.capabilities.lockName(tx, `notification:${id}`);
+        const owner = await tx.selectFrom('notifications').select('id').where('id', '=', id).executeTakeFirst();
+        if (owner === undefined) throw notFound();
+        const recent = await tx
+          .selectFrom('notices')
+          .select('message')
+          .where('notification_id', '=', id)
+          .where('created_at', '>', message.at - MINUTE_MS)
+          .where('created_at', '<=', message.at)
+          .execute();
+        const tests = recent.filter((row) => (JSON.parse(row.message) as Message).type === 'test').length;
+        if (tests >= TESTS_A_MINUTE)
+          throw new DomainError('too_many_requests', 'this notification was tested too often within a minute', [], MINUTE_MS / 1000);
+        // Nobody retries a test: the person who asked for it sees the answer. `give_up_at` 0 ends it after a crash.
+        const row = await tx
+          .insertInto('notices')
+          .values({ ...blank(message, message.at), id: newId(), notification_id: id, next_at: 0, give_up_at: 0, claimed_until: until })
+          .returningAll()
+          .executeTakeFirstOrThrow();
+        await removeSurplus(tx, id);
+        return noticeOf(row);
+      });
+    },
+
+    sent: (claim, note, now) =>
+      end(claim, { done_at: now, is_sent: 1, error: note }, { last_sent_at: now, failing_since: null, problem: note }, now),
+
+    retry: (claim, nextAt, error, received, now) =>
+      end(claim, { next_at: nextAt, error, tries: claim.tries + 1, received: JSON.stringify(received) }, 'failed', now),
+
+    giveUp: (claim, error, now) => end(claim, { done_at: now, error, tries: claim.tries + 1 }, 'failed', now),
+
+    async deliveries(id, page) {
+      const after = keyAfter(page.cursor, ['number']);
+      const rows = await db.kysely
+        .selectFrom('notices')
+        .selectAll()
+        .where('notification_id', '=', id)
+        .$if(after !== null, (q) => q.where('seq', '<', after?.[0] ?? 0))
+        .orderBy('seq', 'desc')
+        .limit(page.limit + 1)
+        .execute();
+      return paged(rows, page, (row) => [row.seq], noticeOf);
+    },
+
+    async counts() {
+      const waiting = await db.kysely
+        .selectFrom('notices')
+        .select((eb) => eb.fn.countAll<number>().as('count'))
+        .where('done_at', 'is', null)
+        .executeTakeFirstOrThrow();
+      const failing = await db.kysely
+        .selectFrom('notifications')
+        .select((eb) => eb.fn.countAll<number>().as('count'))
+        .where('failing_since', 'is not', null)
+        .executeTakeFirstOrThrow();
+      return { waiting: waiting.count, failing: failing.count };
+    },
+
+    async sweep(now) {
+      const old = await db.kysely
+        .selectFrom('notices')
+        .select('seq')
+        .where('done_at', '<', now - NOTICE_KEPT_MS)
+        .limit(SWEPT_AT_ONCE)
+        .execute();
+      const seqs = old.map((row) => row.seq);
+      if (seqs.length > 0) await db.writeOne((kysely) => kysely.deleteFrom('notices').where('seq', 'in', seqs).execute());
+      return seqs.length;
+    },
+  };
+
+  function composeOne(id: string, { now, uptime }: { now: number; uptime: number }): Promise<number> {
+    return db.write(async (tx) => {
+      await db.capabilities.lockName(tx, `notification:${id}`);
+      const row = await tx.selectFrom('notifications').selectAll().where('id', '=', id).executeTakeFirst();
+      if (row === undefined) return 0;
+      const open = await tx
+        .selectFrom('notices')
+        .select('seq')
+        .where('notification_id', '=', id)
+        .where('done_at', 'is', null)
+        .executeTakeFirst();
+      if (open !== undefined) return 0;
+      const notification = recordOf(row);
+      const isNarrow = notification.projects.length > 0;
+      const changes = await tx
+        .selectFrom('problem_changes')
+        .select(['seq', 'kind', 'is_over', 'opened_at', 'at'])
+        .$if(isNarrow, (q) => q.select('seen'))
+        .where('seq', '>', row.after)
+        .orderBy('seq')
+        .limit(READ_AT_ONCE)
+        .execute();
+      const matching = changes.filter((change) =>
+        concerns(notification, { ...change, is_over: change.is_over === 1 }, () => (JSON.parse(change.seen ?? '{}') as Seen).project_ids),
+      );
+      const [first] = matching;
+      let upTo = changes.at(-1)?.seq ?? row.after;
+      if (first !== undefined) {
+        const age = now - first.at;
+        if (age >= 0 && age < COLLECT_MS) return 0;
+        const recent = await tx
+          .selectFrom('notices')
+          .select((eb) => eb.fn.countAll<number>().as('count'))
+          .where('notification_id', '=', id)
+          .where('created_at', '>', now - PACE_MS)
+          .where('created_at', '<=', now)
+          .executeTakeFirstOrThrow();
+        if (recent.count >= PACE) return 0;
+      }
+      const isSingle = matching.length <= SINGLE_MOST;
+      const told = isSingle ? matching.slice(0, 1) : matching;
+      if (isSingle && matching.length > 1 && first !== undefined) upTo = first.seq;
+      await tx.updateTable('notifications').set({ after: upTo }).where('id', '=', id).execute();
+      if (told.length === 0) return 0;
+      const shown = await tx
+        .selectFrom('problem_changes')
+        .selectAll()
+        .where(
+          'seq',
+          'in',
+          told.slice(0, DIGEST_ITEMS).map(({ seq }) => seq),
+        )
+        .orderBy('seq')
+        .execute();
+      const items = shown.map(({ seq: _, seen, is_over, ...change }): NoticeItem => {
+        const whole = JSON.parse(seen) as Seen;
+        return { ...change, is_over: is_over === 1, seen: { ...whole, project_ids: whole.project_ids.slice(0, DIGEST_ITEMS) } };
+      });
+      const message = messageOf(items, told.length, now);
+      await tx
+        .insertInto('notices')
+        .values({ ...blank(message, now), id: newId(), notification_id: id, next_at: uptime, give_up_at: uptime + NOTICE_LIFETIME_MS })
+        .execute();
+      await removeSurplus(tx, id);
+      return 1;
+    });
+  }
+}
+
+const blank = (message: Message, now: number) => ({
+  message: JSON.stringify(message),
+  tries: 0,
+  received: '[]',
+  created_at: now,
+  is_sent: 0,
+});
+
+async function removeSurplus(tx: Tx, id: string): Promise<void> {
+  const surplus = await tx
+    .selectFrom('notices')
+    .select('seq')
+    .where('notification_id', '=', id)
+    .orderBy('seq', 'desc')
+    .offset(KEPT_NOTICES)
+    .limit(1)
+    .executeTakeFirst();
+  if (surplus === undefined) return;
+  await tx
+    .deleteFrom('notices')
+    .where('notification_id', '=', id)
+    .where('seq', '<=', surplus.seq)
+    .where('done_at', 'is not', null)
+    .execute();
+}

@@ -1,0 +1,548 @@
+/** Notifications from the API to real receivers: an HTTP server and an SMTP server of this test. */
+import { createHmac } from 'node:crypto';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createLogger } from '@berth/kit/log';
+import { simpleParser } from 'mailparser';
+import { SMTPServer } from 'smtp-server';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import type { HostCertificate } from '../../src/domain/configuration.ts';
+import type { LoopDeps } from '../../src/loops/deps.ts';
+import { notifications } from '../../src/loops/notifications.ts';
+import { problems } from '../../src/loops/problems.ts';
+import { createSendMail } from '../../src/notify/mail.ts';
+import { createWorld, type World } from '../api/deployed.ts';
+import { type Api, createApi, createProject, deploy, register, tick } from '../api/harness.ts';
+
+const MINUTE = 60_000;
+const DAY = 24 * 60 * MINUTE;
+const SECRET_PATH = '/services/T000/B000/very-secret-path';
+
+type Received = { path: string; headers: IncomingHttpHeaders; body: string };
+let http: Server;
+let url: string;
+let received: Received[];
+/** Returns the status; null: no answer. */
+let answer: (request: Received) => number | null;
+
+beforeEach(async () => {
+  received = [];
+  answer = () => 204;
+  http = createServer((request, reply) => {
+    let body = '';
+    request.on('data', (part) => (body += String(part)));
+    request.on('end', () => {
+      const one = { path: request.url ?? '', headers: request.headers, body };
+      received.push(one);
+      const status = answer(one);
+      if (status === null) return;
+      if (status >= 300 && status < 400) reply.setHeader('location', `${url}/redirected`);
+      reply.statusCode = status;
+      reply.end(status >= 400 ? `no service at ${one.path}` : undefined);
+    });
+  });
+  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
+  url = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
+});
+afterEach(() => {
+  http.closeAllConnections();
+  http.close();
+});
+
+type Mail = { to: string[]; subject: string; text: string; messageId: string };
+async function smtp(judge: (recipient: string) => Error | null = () => null): Promise<{ url: string; mails: Mail[]; server: SMTPServer }> {
+  const mails: Mail[] = [];
+  const server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    onRcptTo: ({ address }, _, done) => done(judge(address)),
+    onData(stream, session, done) {
+      void simpleParser(stream).then(({ subject = '', text = '', messageId = '' }) => {
+        mails.push({ to: session.envelope.rcptTo.map(({ address }) => address), subject, text, messageId });
+        done();
+      });
+    },
+  });
+  server.on('error', () => undefined);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  return { url: `smtp://127.0.0.1:${(server.server.address() as AddressInfo).port}`, mails, server };
+}
+const refusal = (code: number, text: string): Error => Object.assign(new Error(text), { responseCode: code });
+
+let api: Api;
+let world: World;
+let project: string;
+let passed: number;
+let warnings: Record<string, unknown>[];
+async function begin(env: Record<string, string> = {}): Promise<void> {
+  [passed, warnings] = [0, []];
+  api = await createApi({ env: { ALLOWED_NOTIFY_HOSTS: '127.0.0.1', ...env } });
+  const mine = api;
+  onTestFinished(() => mine.close());
+  world = await createWorld(api);
+  project = await createProject(api);
+}
+const now = (): number => Date.now() + passed;
+function pass(ms: number): void {
+  passed += ms;
+  api.pass(ms);
+}
+
+const ALL = ['failed', 'recovered', 'unhealthy', 'node_offline', 'disk', 'dataset', 'certificate'];
+const create = (over: Record<string, unknown> = {}, as: 'admin' | 'developer' = 'admin') =>
+  api.call('createNotification', { body: { name: 'team', kind: 'webhook', target: `${url}${SECRET_PATH}`, on: ALL, ...over }, as });
+
+/** The loops of a control plane, which have memory. */
+function plane(over: Partial<LoopDeps> = {}) {
+  const log = createLogger({
+    name: 'cp',
+    level: 'warn',
+    format: 'json',
+    destination: { write: (line) => void warnings.push(JSON.parse(line) as Record<string, unknown>) },
+  });
+  const deps = { ...api, now, log, ...over } as unknown as LoopDeps;
+  const [find, send] = [problems(deps), notifications(deps)];
+  const { signal } = new AbortController();
+  return {
+    find: () => find(signal),
+    send: () => send(signal),
+    /** Finds problems, waits as long as changes are collected, and sends until nothing is due. */
+    async round(): Promise<void> {
+      await find(signal);
+      pass(3_000);
+      for (let i = 0; i < 5; i += 1) {
+        await send(signal);
+        await idle();
+      }
+    },
+  };
+}
+/** Waits until no try is under way. */
+const idle = (): Promise<void> =>
+  vi.waitFor(
+    async () => {
+      const { items } = await api.stores.notifications.list({ limit: 200, cursor: null }, {});
+      for (const { id } of items)
+        for (const one of (await api.stores.notifications.deliveries(id, { limit: 50, cursor: null })).items)
+          expect(one.done_at === null ? one.claimed_until : null).toBeNull();
+    },
+    { timeout: 20_000, interval: 10 },
+  );
+async function fail(): Promise<string> {
+  const id = await deploy(api, project);
+  await tick(api, id);
+  await world.work(world.builder, {
+    status: 'failed',
+    result: { error: { code: 'build_step_failed', message: 'npm test <!channel> failed' } },
+  });
+  return id;
+}
+const titles = (): string[] => received.map(({ body }) => (JSON.parse(body) as { data: { title: string } }).data.title);
+const deliveries = async (id = 'team') =>
+  (await api.call('listNotificationDeliveries', { params: { id }, as: 'admin' })).json['items'] as Record<string, unknown>[];
+const shown = async (id = 'team') => (await api.call('getNotification', { params: { id }, as: 'admin' })).json;
+
+describe('a webhook', () => {
+  beforeEach(() => begin());
+
+  it('hears of a failed deployment once, and of the next one that is live', async () => {
+    const secret = String((await create()).json['secret']);
+    const berth = plane();
+    await berth.round();
+    expect(received).toEqual([]);
+    await fail();
+    await berth.round();
+    expect(titles()).toEqual(['Deployment 1 of shop failed: A step of the Dockerfile failed']);
+    const [first] = received;
+    const body = first?.body ?? '';
+    const headers = first?.headers ?? {};
+    const key = Buffer.from(secret.replace('whsec_', ''), 'base64');
+    const signed = createHmac('sha256', key).update(`${String(headers['webhook-id'])}.${String(headers['webhook-timestamp'])}.${body}`);
+    expect(headers['webhook-signature']).toBe(`v1,${signed.digest('base64')}`);
+    expect(JSON.parse(body)).toMatchObject({
+      type: 'problem',
+      data: { problems: [{ kind: 'failed', state: 'open', detail: 'npm test <!channel> failed', project_ids: [project] }] },
+    });
+
+    // The same problem, other deployments; then a restart, and another control plane.
+    await fail();
+    await berth.round();
+    await plane().round();
+    expect(titles()).toHaveLength(1);
+
+    await world.live(project);
+    await berth.round();
+    await plane().round();
+    expect(titles().slice(1)).toEqual(['Deployment 3 of shop is live']);
+    expect((await deliveries()).map(({ type, status }) => [type, status])).toEqual([
+      ['recovered', 'sent'],
+      ['problem', 'sent'],
+    ]);
+  });
+
+  it('gets what happened while no control plane ran, and hears it once from two of them', async () => {
+    await create();
+    await fail();
+    const [one, other] = [plane(), plane()];
+    await Promise.all([one.find(), other.find()]);
+    pass(3_000);
+    await Promise.all([one.send(), other.send()]);
+    await idle();
+    expect(titles()).toHaveLength(1);
+  });
+
+  it('that answers 500 for a day gets the problem and then what happened meanwhile, in order', async () => {
+    await create();
+    answer = () => 500;
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    await world.live(project);
+    for (let hour = 0; hour < 24; hour += 1) {
+      pass(60 * MINUTE);
+      await berth.round();
+    }
+    expect((await deliveries()).map(({ status }) => status)).toEqual(['waiting']);
+    expect(await shown()).toMatchObject({ problem: expect.stringContaining('answered 500') as string, last_sent_at: null });
+    const tries = received.length;
+    expect(tries).toBeGreaterThan(20);
+    expect(tries).toBeLessThan(60);
+    expect(new Set(received.map(({ headers }) => headers['webhook-id'])).size).toBe(1);
+    received = [];
+    answer = () => 200;
+    pass(60 * MINUTE);
+    await berth.round();
+    expect(titles()).toEqual(['Deployment 1 of shop failed: A step of the Dockerfile failed', 'Deployment 2 of shop is live']);
+    expect(await shown()).toMatchObject({ problem: null, failing_since: null });
+  });
+
+  it('that answers nothing for three days is given up, and says why', async () => {
+    await create();
+    answer = () => 503;
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    pass(3 * DAY);
+    await berth.round();
+    expect(await deliveries()).toMatchObject([{ status: 'failed', error: expect.stringContaining('answered 503') as string }]);
+    expect(warnings).toMatchObject([{ msg: 'sending a notification failed; gave up', name: 'team' }]);
+    expect(JSON.stringify([warnings, await deliveries(), await shown()])).not.toContain('very-secret-path');
+  });
+
+  it('that does not answer delays no other one', async () => {
+    await create({ name: 'hangs', target: `${url}/hangs/for/ever/and/ever` });
+    await create({ name: 'works' });
+    answer = ({ path }) => (path.startsWith('/hangs') ? null : 204);
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.find();
+    pass(3_000);
+    await berth.send();
+    await vi.waitFor(() => expect(received.map(({ path }) => path)).toContain(SECRET_PATH));
+    await world.live(project);
+    await berth.find();
+    pass(3_000);
+    await vi.waitFor(async () => {
+      await berth.send();
+      expect((await deliveries('works')).map(({ status }) => status)).toEqual(['sent', 'sent']);
+    });
+    expect((await deliveries('hangs')).map(({ status }) => status)).toEqual(['waiting']);
+  });
+
+  it('that redirects is not followed', async () => {
+    await create();
+    answer = () => 302;
+    const test = (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json;
+    expect(test).toMatchObject({ status: 'failed', type: 'test', error: expect.stringContaining('Berth follows no redirects') as string });
+    expect(received.map(({ path }) => path)).toEqual([SECRET_PATH]);
+  });
+
+  it('gets 10,000 problems at once as a few messages', async () => {
+    await create();
+    const seen = { title: 'x', detail: null, advice: null, path: null, project_ids: [] };
+    const all = Array.from({ length: 10_000 }, (_, i) => ({ kind: 'dataset' as const, subject: `d${i}`, at: null, isProblem: true, seen }));
+    await api.stores.problems.observe(all, { now: now(), uptime: now() });
+    pass(3_000);
+    const berth = plane();
+    for (let i = 0; i < 20; i += 1) {
+      await berth.send();
+      await idle();
+    }
+    expect(titles()).toEqual(['5000 problems began or ended', '5000 problems began or ended']);
+    expect((received[0]?.body ?? '').length).toBeLessThan(10_000);
+  }, 60_000);
+
+  it('gets at most 10 messages in 10 minutes, then a digest', async () => {
+    await create();
+    const berth = plane();
+    const seen = (i: number) => ({ title: `problem ${i}`, detail: null, advice: null, path: null, project_ids: [] });
+    for (let i = 0; i < 30; i += 1) {
+      await api.stores.problems.observe([{ kind: 'dataset', subject: `d${i}`, at: null, isProblem: true, seen: seen(i) }], {
+        now: now(),
+        uptime: now(),
+      });
+      pass(3_000);
+      await berth.send();
+      await idle();
+    }
+    expect(titles()).toEqual(Array.from({ length: 10 }, (_, i) => `problem ${i}`));
+    pass(10 * MINUTE);
+    await berth.send();
+    await idle();
+    expect(titles().slice(10)).toEqual(['20 problems began or ended']);
+  });
+});
+
+describe('what is reported', () => {
+  beforeEach(() => begin());
+
+  it('is a node that went offline, with its projects, and its return after a minute', async () => {
+    await world.live(project);
+    await create();
+    const berth = plane();
+    await berth.find();
+    pass(3 * MINUTE);
+    await register(api);
+    await berth.round();
+    expect(titles()).toEqual(['Node node-1 is offline']);
+    expect(received[0]?.body).toContain('Projects that run there: shop.');
+    await register(api, { hostname: 'node-1', role: 'deploy' });
+    await berth.round();
+    expect(titles()).toHaveLength(1);
+    pass(61_000);
+    await register(api, { hostname: 'node-1', role: 'deploy' });
+    await register(api);
+    await berth.round();
+    expect(titles().slice(1)).toEqual(['Node node-1 is online']);
+  });
+
+  it('is a full disk of a node, and nothing between the two limits', async () => {
+    await create();
+    const berth = plane();
+    const disk = (free: number) => ({ datasets: 0, images: 0, build_cache: 0, other: 0, free, total: 100e9 });
+    const report = async (free: number): Promise<void> => {
+      await register(api, { hostname: 'node-1', role: 'deploy', disk: disk(free) });
+      await berth.round();
+    };
+    await report(9e9);
+    expect(titles()).toEqual(['The disk of node node-1 is nearly full']);
+    await report(11e9);
+    pass(90_000);
+    await report(11e9);
+    await report(50e9);
+    for (let i = 0; i < 4; i += 1) {
+      pass(80_000);
+      await register(api);
+      await report(50e9);
+    }
+    expect(titles()).toEqual(['The disk of node node-1 is nearly full', 'The disk of node node-1 has free space again']);
+  });
+
+  it('is a certificate, and a control plane that looked earlier does not undo what another one found', async () => {
+    await create();
+    const cert = (problem: string | null, checked_at: number): HostCertificate => ({
+      state: problem === null ? 'ok' : 'invalid',
+      issuer: null,
+      not_after: null,
+      problem,
+      checked_at,
+    });
+    const watching = (last: () => HostCertificate) =>
+      plane({ certificates: { watched: () => [{ host: 'shop.example.com', project_id: project, last: last() }] } as never });
+    const start = now();
+    let [mine, others] = [cert('expired', start), cert('expired', start)];
+    const [one, other] = [watching(() => mine), watching(() => others)];
+    await one.round();
+    await other.round();
+    expect(titles()).toEqual(['shop.example.com has no valid certificate']);
+    mine = cert(null, start + MINUTE);
+    await one.round();
+    others = cert('expired', start + 1);
+    await other.round();
+    expect(titles().slice(1)).toEqual(['The certificate of shop.example.com is in order']);
+  });
+
+  it('is a problem that flaps: fewer and fewer messages', async () => {
+    await create();
+    const seen = { title: 'x', detail: null, advice: null, path: null, project_ids: [] };
+    const berth = plane();
+    const observe = (isProblem: boolean) =>
+      api.stores.problems.observe([{ kind: 'unhealthy', subject: 'p', at: null, isProblem, seen }], { now: now(), uptime: now() });
+    for (let i = 0; i < 120; i += 1) {
+      await observe(true);
+      pass(MINUTE);
+      await observe(false);
+      pass(150_000);
+      await observe(false);
+      pass(3_000);
+      await berth.send();
+      await idle();
+      await berth.send();
+      await idle();
+    }
+    expect(received.length).toBeLessThan(12);
+    expect(received.length).toBeGreaterThan(4);
+  }, 60_000);
+
+  it('is only what a notification asks for', async () => {
+    const other = await createProject(api, { name: 'other', domain_prefix: 'other' });
+    await create({ name: 'other-project', projects: ['other'] }, 'developer');
+    await create({ name: 'health', on: ['unhealthy', 'recovered'] });
+    await create({ name: 'ends', on: ['recovered'] });
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    await world.live(project);
+    await berth.round();
+    expect(await deliveries('other-project')).toEqual([]);
+    expect(await deliveries('health')).toEqual([]);
+    expect((await deliveries('ends')).map(({ title }) => title)).toEqual(['Deployment 2 of shop is live']);
+    expect(other).not.toBe(project);
+  });
+});
+
+describe('Slack and Discord', () => {
+  beforeEach(() => begin());
+
+  it('get text that mentions nobody', async () => {
+    await create({ name: 'slack', kind: 'slack' });
+    await create({ name: 'discord', kind: 'discord' });
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    const bodies = received.map(({ body }) => JSON.parse(body) as { text?: string; content?: string; allowed_mentions?: unknown });
+    expect(bodies.find(({ text }) => text !== undefined)?.text).toContain('npm test &lt;!channel&gt; failed');
+    const discord = bodies.find(({ content }) => content !== undefined);
+    expect(discord?.content).toContain(String.raw`\<!channel\>`);
+    expect(discord?.allowed_mentions).toEqual({ parse: [] });
+  });
+});
+
+describe('e-mail', () => {
+  const email = { kind: 'email', on: ['failed', 'recovered'], target: 'a@example.com, b@example.com, c@example.com' };
+  const withSmtp = (server: string) => begin({ SMTP_URL: server, SMTP_FROM: 'Berth <berth@example.com>' });
+
+  it('reaches two of three recipients if the server refuses one, and says which one', async () => {
+    const { url: server, mails } = await smtp((to) => (to.startsWith('b@') ? refusal(550, 'no such user') : null));
+    await withSmtp(server);
+    await create(email);
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    pass(DAY);
+    await berth.round();
+    expect(mails).toMatchObject([{ to: ['a@example.com', 'c@example.com'], subject: expect.stringContaining('[Berth] Deployment 1') as string }]);
+    expect(await deliveries()).toMatchObject([{ status: 'sent', error: expect.stringContaining('b@example.com') as string }]);
+  });
+
+  it('goes again only to the recipient that the server did not take yet', async () => {
+    let isGrey = true;
+    const { url: server, mails } = await smtp((to) => (to.startsWith('b@') && isGrey ? refusal(451, 'try later') : null));
+    await withSmtp(server);
+    await create(email);
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    expect(await deliveries()).toMatchObject([{ status: 'waiting', tries: 1 }]);
+    isGrey = false;
+    pass(MINUTE);
+    await berth.round();
+    expect(mails.map(({ to }) => to)).toEqual([['a@example.com', 'c@example.com'], ['b@example.com']]);
+    expect(new Set(mails.map(({ messageId }) => messageId)).size).toBe(1);
+    expect(await deliveries()).toMatchObject([{ status: 'sent', error: null }]);
+  });
+
+  it('waits while the server is down', async () => {
+    const { url: server, server: down } = await smtp();
+    await withSmtp(server);
+    await new Promise<void>((resolve) => down.close(resolve));
+    await create(email);
+    const test = (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json;
+    expect(test).toMatchObject({ status: 'failed', error: expect.stringContaining('ECONNREFUSED') as string });
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    expect((await deliveries())[0]).toMatchObject({ status: 'waiting', tries: 1 });
+  });
+
+  it('to a server that is slow ends after a time limit', async () => {
+    const silent = (await import('node:net')).createServer(() => undefined);
+    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void silent.close());
+    const { port } = silent.address() as AddressInfo;
+    const send = createSendMail({ url: `smtp://127.0.0.1:${port}`, from: 'berth@example.com', totalMs: 300 });
+    const mail = { id: 'x', subject: 's', text: 't', to: ['a@example.com'] };
+    expect(await send(mail, mail.to, new AbortController().signal)).toMatchObject({ error: { why: expect.stringContaining('0.3 s') as string } });
+  });
+});
+
+describe('the API', () => {
+  beforeEach(() => begin());
+
+  it('shows the secret once and never the target', async () => {
+    const made = await create();
+    expect(made.status).toBe(201);
+    expect(made.json['secret']).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/);
+    expect(made.json['target']).toBe(`${url}/…path`);
+    expect(JSON.stringify([await shown(), (await api.call('listNotifications', { as: 'admin' })).json])).not.toMatch(/whsec_|very-secret/);
+    const [row] = (await api.stores.notifications.list({ limit: 1, cursor: null }, {})).items;
+    expect(JSON.stringify(row)).not.toMatch(/whsec_|very-secret/);
+  });
+
+  it('keeps developers to projects, and hides the others from them', async () => {
+    expect((await create({}, 'developer')).status).toBe(403);
+    await create();
+    expect((await create({ name: 'mine', projects: ['shop'] }, 'developer')).json['projects']).toEqual([project]);
+    const list = await api.call('listNotifications', { as: 'developer' });
+    expect((list.json['items'] as { name: string }[]).map(({ name }) => name)).toEqual(['mine']);
+    for (const route of ['getNotification', 'deleteNotification', 'testNotification', 'listNotificationDeliveries'] as const)
+      expect((await api.call(route, { params: { id: 'team' }, as: 'developer' })).status).toBe(404);
+    expect((await api.call('patchNotification', { params: { id: 'mine' }, body: { projects: [] }, as: 'developer' })).status).toBe(403);
+  });
+
+  it.each([
+    ['http://example.com/x', 'https'],
+    ['https://localhost/x', 'private'],
+    ['https://10.1.2.3/x', 'private'],
+    ['https://[::1]/x', 'private'],
+    ['https://[::ffff:127.0.0.1]/x', 'private'],
+    ['https://0x0a000001/x', 'private'],
+    ['https://user:pass@example.com/x', 'userinfo'],
+    ['ftp://example.com/x', 'format'],
+    ['nothing', 'format'],
+  ])('refuses the target %s', async (target, rule) => {
+    const refused = await create({ target });
+    expect(refused.status).toBe(422);
+    expect(refused.json['errors']).toMatchObject([{ field: 'target', rule }]);
+  });
+
+  it('refuses a taken name, an unknown project, no kind of problem, and e-mail without a server', async () => {
+    await create();
+    expect((await create()).json['errors']).toMatchObject([{ field: 'name', rule: 'taken' }]);
+    expect((await create({ name: 'b', projects: ['nobody'] })).json['errors']).toMatchObject([{ field: 'projects[0]', rule: 'exists' }]);
+    expect((await create({ name: 'b', on: [] })).status).toBe(422);
+    expect((await create({ name: 'b', kind: 'email', target: 'a@example.com' })).json['errors']).toMatchObject([{ rule: 'smtp' }]);
+  });
+
+  it('limits tests, and changes a target', async () => {
+    await create();
+    for (let i = 0; i < 6; i += 1) expect((await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json['status']).toBe('sent');
+    expect((await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).status).toBe(429);
+    const changed = await api.call('patchNotification', { params: { id: 'team' }, body: { target: `${url}/other`, name: 'ops' }, as: 'admin' });
+    expect(changed.json).toMatchObject({ name: 'ops', target: `${url}/…` });
+    pass(MINUTE);
+    await api.call('testNotification', { params: { id: 'ops' }, as: 'admin' });
+    expect(received.at(-1)?.path).toBe('/other');
+    expect((await api.call('deleteNotification', { params: { id: 'ops' }, as: 'admin' })).status).toBe(204);
+    expect((await api.call('getNotification', { params: { id: 'ops' }, as: 'admin' })).status).toBe(404);
+  });
+});

@@ -1,0 +1,76 @@
+/** Requests to addresses that people chose: what they must not reach. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { expect, onTestFinished, test } from 'vitest';
+import { createPost, isPrivateAddress } from '../../src/notify/post.ts';
+
+test.each([
+  '127.0.0.1',
+  '0.0.0.0',
+  '10.0.0.1',
+  '100.64.0.1',
+  '169.254.169.254',
+  '172.31.255.255',
+  '192.168.1.1',
+  '224.0.0.1',
+  '255.255.255.255',
+  '::',
+  '::1',
+  '::ffff:127.0.0.1',
+  '::ffff:7f00:1',
+  '::ffff:10.0.0.1',
+  '::127.0.0.1',
+  'fe80::1',
+  'fe80::1%eth0',
+  'fd00::1',
+  'ff02::1',
+  '64:ff9b::7f00:1',
+  '2002:7f00:1::',
+  '2001:0:7f00:1::',
+  'not an address',
+])('%s is private', (address) => expect(isPrivateAddress(address)).toBe(true));
+
+test.each(['1.1.1.1', '172.32.0.1', '192.167.1.1', '2606:4700::1111', '::ffff:1.1.1.1'])('%s is public', (address) =>
+  expect(isPrivateAddress(address)).toBe(false),
+);
+
+const never = new AbortController().signal;
+
+test('a name is checked at the address that is connected to', async () => {
+  // The first lookup may have answered with a public address: only the one of this connection counts.
+  const post = createPost({ allowedHosts: [], lookup: (_, __, done) => done(null, [{ address: '127.0.0.1', family: 4 }]) });
+  expect(await post(new URL('https://rebinds.example.com/x'), {}, '{}', never)).toMatchObject({
+    status: 0,
+    text: expect.stringContaining('127.0.0.1 belongs to this machine') as string,
+  });
+});
+
+test('one private address among public ones is enough to refuse', async () => {
+  const addresses = [
+    { address: '1.1.1.1', family: 4 },
+    { address: 'fd00::1', family: 6 },
+  ];
+  const post = createPost({ allowedHosts: [], lookup: (_, __, done) => done(null, addresses) });
+  expect(await post(new URL('https://both.example.com/x'), {}, '{}', never)).toMatchObject({ status: 0 });
+});
+
+test('an answer without end is cut, and one that never comes has a time limit', async () => {
+  const server = createServer((request, reply) => {
+    if (request.url === '/silent') return;
+    const more = (): void => void (reply.write('x'.repeat(65_536)) ? setImmediate(more) : reply.once('drain', more));
+    more();
+    reply.on('error', () => undefined);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const post = createPost({ allowedHosts: ['127.0.0.1'], timeoutMs: 2_000 });
+  const endless = await post(new URL(`${base}/endless`), {}, '{}', never);
+  expect(endless.status).toBe(200);
+  expect(endless.text).toHaveLength(16_384);
+  const silent = createPost({ allowedHosts: ['127.0.0.1'], timeoutMs: 200 });
+  expect(await silent(new URL(`${base}/silent`), {}, '{}', never)).toMatchObject({ status: 0, text: 'no answer within 0.2 s' });
+});
