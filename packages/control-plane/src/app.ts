@@ -1,6 +1,7 @@
 /** Composition root: creates every part of the control plane and connects them. Tests call it too and override some parts. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { availableParallelism, hostname } from 'node:os';
+import { isIP } from 'node:net';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoff } from '@berth/kit/backoff';
@@ -432,7 +433,11 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
     packageDir: config.PACKAGE_DIR ?? null,
     hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
-    notify: { allowedHosts: config.ALLOWED_NOTIFY_HOSTS ?? [], hasSmtp: config.SMTP_URL !== undefined, isLocal: isPrivateAddress },
+    notify: {
+      allowedHosts: config.ALLOWED_NOTIFY_HOSTS ?? [],
+      hasSmtp: config.SMTP_URL !== undefined,
+      isLocal: (host) => isIP(host) !== 0 && isPrivateAddress(host),
+    },
     reservedPrefixes: [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
     ownHosts: ownHosts(config),
     notes: notesOf(config),

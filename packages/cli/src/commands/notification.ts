@@ -94,11 +94,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
       const body = { name: argument(args, 0), kind, on, target, ...projectsOf(options) };
       const made = await cli.client().call('createNotification', { body });
       cli.print(made, () =>
-        record([
-          ['notification', made.name],
-          ['target', made.target],
-          ...(made.secret === null ? [] : [['secret', made.secret] as const]),
-        ]),
+        record([['notification', made.name], ['target', made.target], ...(made.secret === null ? [] : [['secret', made.secret] as const])]),
       );
       cli.say(`next: berth notification test ${made.name}`);
     },
@@ -118,12 +114,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     summary: 'Change a notification',
     detail: `With --target, ${FROM_STDIN[0]?.toLowerCase()}${FROM_STDIN.slice(1)}`,
     args: [NOTIFICATION],
-    options: [
-      { flags: '--name <name>', doc: 'new name' },
-      ON,
-      PROJECTS,
-      { flags: '--target', doc: 'read a new target' },
-    ],
+    options: [{ flags: '--name <name>', doc: 'new name' }, ON, PROJECTS, { flags: '--target', doc: 'read a new target' }],
     routes: ['patchNotification'],
     async run(cli, args, options) {
       const [name, on] = [textOf(options, 'name'), kindsOf(options)];

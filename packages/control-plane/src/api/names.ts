@@ -1,7 +1,6 @@
 /**
- * Replaces names by ids in requests of people: `:id` below /api/projects, /api/datasets, /api/nodes and /api/notifications, and the
- * filter `project_id`. Checks that the user of the filter `user_id` exists. Handlers see only ids. A project that the caller may not
- * see does not exist.
+ * Replaces names by ids in requests of people: `:id` below the paths of KINDS, and the filter `project_id`.
+ * Checks that the user of the filter `user_id` exists. Handlers see only ids. A project that the caller may not see does not exist.
  */
 import type { Route } from '@berth/wire/route';
 import type { Role } from '@berth/wire/vocabulary';

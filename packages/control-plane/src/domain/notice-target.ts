@@ -1,14 +1,18 @@
 /** The target of a notification: which ones are allowed, and what of it is shown. Pure. */
-import { isIP } from 'node:net';
 import type { NotificationKind } from '@berth/wire/notification';
 import { invalid } from './errors.ts';
 
 const MAX_RECIPIENTS = 20;
 const ADDRESS = /^[^\s@,;:<>()[\]"\\\p{Cc}]{1,64}@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/iu;
 
-export type TargetRules = { allowedHosts: readonly string[]; hasSmtp: boolean; isLocal(address: string): boolean };
+/** `isLocal`: the host is an address that is not of the public internet. */
+export type TargetRules = { allowedHosts: readonly string[]; hasSmtp: boolean; isLocal(host: string): boolean };
 
-export const hostOf = (url: URL): string => url.hostname.replace(/^\[|\]$/g, '').replace(/\.$/, '').toLowerCase();
+export const hostOf = (url: URL): string =>
+  url.hostname
+    .replace(/^\[|\]$/g, '')
+    .replace(/\.$/, '')
+    .toLowerCase();
 /** A wildcard names no host in particular, so it opens no private address. */
 export const isNamed = (host: string, allowedHosts: readonly string[]): boolean =>
   allowedHosts.some((name) => name.toLowerCase().replace(/^\[|\]$/g, '') === host);
@@ -40,14 +44,15 @@ function checkRecipients(target: string, { hasSmtp }: TargetRules): { target: st
 
 function checkUrl(target: string, { allowedHosts, isLocal }: TargetRules): { target: string; shown: string } {
   const url = URL.parse(target);
-  if (url === null || (url.protocol !== 'https:' && url.protocol !== 'http:')) throw invalid('target', 'format', 'must be an https address');
+  if (url === null || (url.protocol !== 'https:' && url.protocol !== 'http:'))
+    throw invalid('target', 'format', 'must be an https address');
   const host = hostOf(url);
   const named = isNamed(host, allowedHosts);
   const allow = 'an operator can allow the host in ALLOWED_NOTIFY_HOSTS';
   if (url.protocol !== 'https:' && !named) throw invalid('target', 'https', `must be an https address; ${allow}`);
   if (url.username !== '' || url.password !== '') throw invalid('target', 'userinfo', 'must have no user and no password');
   if (url.hash !== '') throw invalid('target', 'fragment', 'must have no fragment (#)');
-  if (!named && (isPrivateName(host) || (isIP(host) !== 0 && isLocal(host))))
+  if (!named && (isPrivateName(host) || isLocal(host)))
     throw invalid('target', 'private', `must not be an address of this machine or of a private network; ${allow}`);
   const rest = `${url.pathname}${url.search}`;
   return { target: url.href, shown: `${url.origin}/…${rest.length > 20 ? rest.slice(-4) : ''}` };

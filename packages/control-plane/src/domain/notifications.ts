@@ -25,7 +25,7 @@ export type NotificationChange = Partial<Pick<NotificationRecord, 'name' | 'targ
 
 /** One problem, or its end, in a message. */
 export type NoticeItem = { kind: ProblemChange['kind']; subject: string; is_over: boolean; seen: Seen; opened_at: number; at: number };
-/** What one delivery says, independent of the kind of the target. `total`: number of changes, of which `items` are the first. */
+/** Content of one delivery, independent of the kind of the target. `total`: number of changes, of which `items` are the first. */
 export type Message = { type: NoticeType; title: string; items: NoticeItem[]; total: number; at: number };
 
 export type NoticeRecord = {
@@ -115,7 +115,11 @@ export const isFinal = (status: number, tries: number): boolean => FINAL.include
 type Filter = Pick<NotificationRecord, 'on' | 'projects' | 'created_at'>;
 
 /** Returns whether a notification reports this change. It hears of the end of a problem only if it could hear of its beginning. */
-export function concerns({ on, projects, created_at }: Filter, change: Pick<ProblemChange, 'kind' | 'is_over' | 'opened_at'>, ids: () => string[]) {
+export function concerns(
+  { on, projects, created_at }: Filter,
+  change: Pick<ProblemChange, 'kind' | 'is_over' | 'opened_at'>,
+  ids: () => string[],
+) {
   if (change.is_over) {
     if (!on.includes('recovered') || change.opened_at < created_at) return false;
     const ofKinds = PROBLEM_KINDS.some((kind) => on.includes(kind));

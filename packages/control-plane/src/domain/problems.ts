@@ -8,12 +8,12 @@
  */
 import type { ProblemKind } from '@berth/wire/notification';
 
-/** What people read about a problem or its end. */
+/** Texts for people about a problem or its end. */
 export type Seen = {
   /** One sentence without a full stop. */
   title: string;
   detail: string | null;
-  /** What to do. Null for an end. */
+  /** Says what to do. Null for an end. */
   advice: string | null;
   /** Path below PUBLIC_URL; null: none. */
   path: string | null;
@@ -102,7 +102,7 @@ export function judge(before: ProblemRecord | null, observation: Observation, { 
   if (isProblem) {
     if (before === null || before.ended_at !== null) {
       if (at !== null && before !== null && at === before.observed_at) return null;
-      const flaps = before?.ended_at != null && Math.abs(now - before.ended_at) <= FLAP_MS ? before.flaps + 1 : 0;
+      const flaps = before !== null && Math.abs(now - (before.ended_at ?? now)) <= FLAP_MS ? before.flaps + 1 : 0;
       const record = { kind, subject, seen, opened_at: now, observed_at, gone_since: null, ended_at: null, flaps };
       return { record, change: { kind, subject, seen, opened_at: now, is_over: false, at: now } };
     }

@@ -11,8 +11,8 @@ const EVENTS_AT_ONCE = 1_000;
 /** A problem that only one control plane observes is confirmed this often. */
 const CONFIRMED_MS = 60_000;
 
-export const problems = ({ stores, limits, certificates, source, ownDisk, now, uptime, changes }: LoopDeps) => {
-  /** The last event whose project was looked at; null: look at all projects. */
+export const problems = ({ stores, limits, certificates, ownDisk, now, uptime, changes }: LoopDeps) => {
+  /** The last event whose project was judged; null: judge all projects. */
   let after: number | null = null;
 
   return async (signal: AbortSignal): Promise<void> => {
@@ -89,7 +89,7 @@ export const problems = ({ stores, limits, certificates, source, ownDisk, now, u
     // Before the first check of this process nothing is known.
     if (watched.length === 0) return [];
     const found = watched.flatMap(({ host, project_id, last }) => ofCertificate(host, project_id, last));
-    const hosts = new Set([...watched.map(({ host }) => host), ...[...source.current().deployments.values()].map(({ host }) => host)]);
+    const hosts = new Set(watched.map(({ host }) => host));
     const gone = [...open.values()].filter(({ kind, subject }) => kind === 'certificate' && !hosts.has(subject));
     return [...found, ...gone.map(({ kind, subject }) => ofNobody(kind, subject))].map((one) => keepProjects(one, open));
   }

@@ -41,7 +41,11 @@ export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string;
 
   return ({ id, subject, text, to }, recipients, signal) =>
     slot(async () => {
-      const failed = (why: string, permanent = false): MailAnswer => ({ accepted: [], refused: [], error: { why, isPermanent: permanent } });
+      const failed = (why: string, permanent = false): MailAnswer => ({
+        accepted: [],
+        refused: [],
+        error: { why, isPermanent: permanent },
+      });
       if (signal.aborted) return failed('the control plane is shutting down');
       const transport = await open();
       const limit = AbortSignal.timeout(totalMs);

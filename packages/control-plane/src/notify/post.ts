@@ -89,7 +89,7 @@ function publicLookup(lookup: Lookup): LookupFunction {
 /** `lookup`, `timeoutMs`: for tests. Never rejects. */
 export function createPost({
   allowedHosts,
-  lookup = systemLookup as Lookup,
+  lookup = systemLookup,
   timeoutMs = TIMEOUT_MS,
 }: {
   allowedHosts: readonly string[];

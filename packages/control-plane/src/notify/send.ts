@@ -68,7 +68,8 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
         : await mail({ id: notice.id, ...mailOf(notice.message, publicUrl), to }, open, signal);
     const lost = answer.refused.filter((refusal) => refusal.isPermanent);
     const received = [...notice.received, ...answer.accepted, ...lost.map(({ recipient }) => `${REFUSED}${recipient}`)];
-    if (answer.error !== null && answer.refused.length === 0) return failed(`SMTP: ${answer.error.why}`, answer.error.isPermanent ? 422 : 0, received);
+    if (answer.error !== null && answer.refused.length === 0)
+      return failed(`SMTP: ${answer.error.why}`, answer.error.isPermanent ? 422 : 0, received);
     const later = answer.refused.filter((refusal) => !refusal.isPermanent);
     const refusals = (some: typeof lost): string => some.map(({ recipient, why }) => `${recipient}: ${why}`).join('; ');
     if (later.length > 0) return failed(`the SMTP server does not take it for ${refusals(later)}`, 0, received);
@@ -86,7 +87,8 @@ function problemOf({ host, pathname, search }: URL, { status, text }: PostAnswer
   const parts = [`${pathname}${search}`, pathname, ...pathname.split('/')].filter((part) => part.length >= 8);
   const said = tidy(parts.reduce((rest, part) => rest.replaceAll(part, '***'), text));
   if (status === 0) return tidy(`${host}: ${said}`);
-  if (status >= 300 && status < 400) return `${host} answered ${status}: Berth follows no redirects, so the target must be the final address`;
+  if (status >= 300 && status < 400)
+    return `${host} answered ${status}: Berth follows no redirects, so the target must be the final address`;
   return tidy(`${host} answered ${status}${said === '' ? '' : `: ${said}`}`);
 }
 

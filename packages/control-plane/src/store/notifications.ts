@@ -222,7 +222,7 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
         const tests = recent.filter((row) => (JSON.parse(row.message) as Message).type === 'test').length;
         if (tests >= TESTS_A_MINUTE)
           throw new DomainError('too_many_requests', 'this notification was tested too often within a minute', [], MINUTE_MS / 1000);
-        // Nobody retries a test: the person who asked for it sees the answer. `give_up_at` 0 ends it after a crash.
+        // A test has no retries: the person who asked for it sees the answer. `give_up_at` 0 ends it after a crash.
         const row = await tx
           .insertInto('notices')
           .values({ ...blank(message, message.at), id: newId(), notification_id: id, next_at: 0, give_up_at: 0, claimed_until: until })

@@ -56,9 +56,7 @@ export function createProjectKeyStore(db: Database): ProjectKeyStore {
         .select(columns)
         .where('wrapped_by', '!=', keyId)
         .where('project_id', '>', after)
-        .unionAll(
-          db.kysely.selectFrom('platform_keys').select(platform).where('wrapped_by', '!=', keyId).where('name', '>', after),
-        )
+        .unionAll(db.kysely.selectFrom('platform_keys').select(platform).where('wrapped_by', '!=', keyId).where('name', '>', after))
         .orderBy('project_id')
         .limit(limit)
         .execute(),

@@ -179,6 +179,7 @@ test('exactly the routes that create a resource for a person take an Idempotency
     'createDeployKey',
     'createDeployment',
     'createJoinToken',
+    'createNotification',
     'createProject',
     'createToken',
     'createUser',
