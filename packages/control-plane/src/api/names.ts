@@ -74,6 +74,8 @@ export function namesIn(
 }
 
 function missing(kind: Kind, given: string): never {
+  // The text of a notification that the caller may not see.
+  if (kind === 'notification') throw new DomainError('not_found', 'no notification has this id or name');
   throw new DomainError('not_found', `no ${kind} has the id or name ${quoted(given)}`);
 }
 

@@ -1,6 +1,7 @@
 /** Notifications: where problems are reported to, which changes concern them, and the outbox of their deliveries. */
 import type { NoticeType, NotificationEvent, NotificationKind } from '@berth/wire/notification';
 import { PROBLEM_KINDS } from '@berth/wire/notification';
+import type { ProjectAccess } from './access.ts';
 import type { NameFilter, Page, Paged } from './page.ts';
 import type { ProblemChange, Seen } from './problems.ts';
 
@@ -56,7 +57,8 @@ export type SendAnswer =
 export type SendNotice = (notification: NotificationRecord, notice: NoticeRecord, signal: AbortSignal) => Promise<SendAnswer>;
 
 export type NotificationStore = {
-  list(page: Page, filter: NameFilter & { withProjects?: true }): Promise<Paged<NotificationRecord>>;
+  /** `access`: only notifications that name projects, all of which exist and are visible to this caller. */
+  list(page: Page, filter: NameFilter, access?: ProjectAccess): Promise<Paged<NotificationRecord>>;
   idOf(idOrName: string): Promise<string | null>;
   /** Throws not_found. */
   get(id: string): Promise<NotificationRecord>;

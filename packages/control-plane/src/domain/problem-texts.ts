@@ -2,7 +2,7 @@
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
 import type { HostCertificate } from './configuration.ts';
 import type { DatasetFact } from './facts.ts';
-import type { Observation, ProjectStanding } from './problems.ts';
+import type { Observation, ProjectStanding, Seen } from './problems.ts';
 import type { NodeRecord } from './records.ts';
 
 const MAX_DETAIL = 500;
@@ -71,10 +71,11 @@ export function ofNode(node: Node, isOnline: boolean | null, projects: readonly 
     const since = `It has not reported since ${new Date(node.last_seen_at).toISOString().slice(0, 16).replace('T', ' ')} UTC.`;
     const seen = {
       title: `${its} is offline`,
-      detail: `${since}${namesOf(projects)}`,
+      detail: since,
       advice: 'Check the machine, its network and the agent (systemctl status berth-agent). If it does not come back, delete the node.',
       path,
       project_ids,
+      runs: [...projects],
     };
     found.push({ kind: 'node_offline', subject: id, at, isProblem, seen });
   }
@@ -113,6 +114,13 @@ function namesOf(projects: readonly Named[]): string {
   const named = projects.slice(0, NAMED_PROJECTS).map((project) => project.name);
   const more = projects.length - named.length;
   return ` Projects that run there: ${named.join(', ')}${more === 0 ? '' : ` and ${more} more`}.`;
+}
+
+/** Returns what a notification about these projects may tell: nothing about other ones, which its readers may not see. */
+export function seenBy(projects: readonly string[], { runs = [], ...seen }: Seen): Seen {
+  const isOurs = (id: string): boolean => projects.length === 0 || projects.includes(id);
+  const detail = `${seen.detail ?? ''}${namesOf(runs.filter(({ id }) => isOurs(id)))}`.trim();
+  return { ...seen, detail: detail === '' ? null : detail, project_ids: seen.project_ids.filter(isOurs) };
 }
 
 export function ofDataset({ id, name, status, problem }: DatasetFact, project_ids: string[]): Observation[] {

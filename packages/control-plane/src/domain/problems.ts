@@ -19,6 +19,8 @@ export type Seen = {
   path: string | null;
   /** Projects that it concerns. */
   project_ids: string[];
+  /** Projects that run on the node. `seenBy` adds to the detail those of them that a notification may name. */
+  runs?: { id: string; name: string }[];
 };
 
 export type Observation = {

@@ -2,6 +2,8 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished delivery: changes that happen
  * meanwhile wait in `problem_changes` and become one digest.
  */
+import { sql } from 'kysely';
+import type { ProjectAccess } from '../domain/access.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import {
   COLLECT_MS,
@@ -24,11 +26,13 @@ import {
   SINGLE_MOST,
   TESTS_A_MINUTE,
 } from '../domain/notifications.ts';
+import { seenBy } from '../domain/problem-texts.ts';
 import type { Seen } from '../domain/problems.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
+import { visible } from './project-access.ts';
 
 const SWEPT_AT_ONCE = 500;
 /** Changes that one delivery covers at most. */
@@ -59,6 +63,20 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
     if (holder !== undefined && holder.id !== except) throw invalid('name', 'taken', 'another notification has this name');
   }
 
+  /** Returns the ids of the notifications all of whose projects exist and are visible; there are at most MAX_NOTIFICATIONS. */
+  async function visibleTo(access: ProjectAccess): Promise<string[]> {
+    const rows = await db.kysely.selectFrom('notifications').select(['id', 'projects']).where('projects', '!=', '[]').execute();
+    if (rows.length === 0) return [];
+    const seen = visible(access, 'projects.id');
+    const projects = await db.kysely
+      .selectFrom('projects')
+      .select('id')
+      .$if(seen !== null, (q) => q.where(seen ?? sql<boolean>`1 = 1`))
+      .execute();
+    const known = new Set(projects.map(({ id }) => id));
+    return rows.filter((row) => (JSON.parse(row.projects) as string[]).every((id) => known.has(id))).map(({ id }) => id);
+  }
+
   /** Writes the end of a try, and how the notification fares. */
   function end(claim: NoticeClaim, set: Partial<NewRow<'notices'>>, fares: Partial<NewRow<'notifications'>> | 'failed', now: number) {
     return db.write(async (tx) => {
@@ -83,13 +101,15 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
   }
 
   return {
-    async list(page, { name, withProjects }) {
+    async list(page, { name }, access) {
+      const ids = access === undefined ? null : await visibleTo(access);
+      if (ids?.length === 0) return { items: [], next: null };
       const after = keyAfter(page.cursor, ['string']);
       const rows = await db.kysely
         .selectFrom('notifications')
         .selectAll()
         .$if(name !== undefined, (q) => q.where('name', '=', name ?? ''))
-        .$if(withProjects === true, (q) => q.where('projects', '!=', '[]'))
+        .$if(ids !== null, (q) => q.where('id', 'in', ids ?? []))
         .$if(after !== null, (q) => q.where('name', '>', after?.[0] ?? ''))
         .orderBy('name')
         .limit(page.limit + 1)
@@ -336,7 +356,7 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
         .orderBy('seq')
         .execute();
       const items = shown.map(({ seq: _, seen, is_over, ...change }): NoticeItem => {
-        const whole = JSON.parse(seen) as Seen;
+        const whole = seenBy(notification.projects, JSON.parse(seen) as Seen);
         return { ...change, is_over: is_over === 1, seen: { ...whole, project_ids: whole.project_ids.slice(0, DIGEST_ITEMS) } };
       });
       const message = messageOf(items, told.length, now);

@@ -398,6 +398,39 @@ describe('what is reported', () => {
     expect(received.length).toBeGreaterThan(4);
   }, 60_000);
 
+  it('names no other project to a notification about one', async () => {
+    await world.live(project);
+    const seen = {
+      title: 'Node n is offline',
+      detail: null,
+      advice: null,
+      path: null,
+      project_ids: [project, 'hidden-id'],
+      runs: [
+        { id: project, name: 'shop' },
+        { id: 'hidden-id', name: 'hidden-name' },
+      ],
+    };
+    await create({ projects: ['shop'] }, 'developer');
+    await create({ name: 'all' });
+    await api.stores.problems.observe([{ kind: 'node_offline', subject: 'n', at: null, isProblem: true, seen }], {
+      now: now(),
+      uptime: now(),
+    });
+    pass(3_000);
+    await plane().send();
+    await idle();
+    const bodies = received.map(({ body }) => body);
+    expect(
+      bodies
+        .map((body) => [body.includes('Projects that run there: shop'), body.includes('hidden-id'), body.includes('hidden-name')])
+        .sort(),
+    ).toEqual([
+      [true, false, false],
+      [true, true, true],
+    ]);
+  });
+
   it('is only what a notification asks for', async () => {
     const other = await createProject(api, { name: 'other', domain_prefix: 'other' });
     await create({ name: 'other-project', projects: ['other'] }, 'developer');
@@ -523,6 +556,68 @@ describe('the API', () => {
     for (const route of ['getNotification', 'deleteNotification', 'testNotification', 'listNotificationDeliveries'] as const)
       expect((await api.call(route, { params: { id: 'team' }, as: 'developer' })).status).toBe(404);
     expect((await api.call('patchNotification', { params: { id: 'mine' }, body: { projects: [] }, as: 'developer' })).status).toBe(403);
+  });
+
+  it('shows people only notifications whose projects they all see, and lets only developers of all of them change it', async () => {
+    const user = await api.stores.users.findByEmail('developer@example.com');
+    const other = await api.stores.users.findByEmail('viewer@example.com');
+    const setMember = async (role: string | null) => {
+      const members = [role === null ? { user_id: other?.id, role: 'viewer' } : { user_id: user?.id, role }];
+      expect((await api.call('patchProject', { as: 'admin', params: { id: 'shop' }, body: { members } })).status).toBe(200);
+    };
+    await createProject(api, { name: 'blog', domain_prefix: 'blog' });
+    await create({ name: 'both', projects: ['shop', 'blog'] }, 'developer');
+    await create({ name: 'blog-only', projects: ['blog'] }, 'developer');
+    const named = async () =>
+      ((await api.call('listNotifications', { as: 'developer', query: { limit: 1 } })).json['items'] as { name: string }[]).map(
+        ({ name }) => name,
+      );
+    const READS = ['getNotification', 'listNotificationDeliveries'] as const;
+    const WRITES = ['patchNotification', 'testNotification', 'deleteNotification'] as const;
+    const statuses = (routes: readonly ((typeof READS)[number] | (typeof WRITES)[number])[], id: string) =>
+      Promise.all(
+        routes.map(async (route) => {
+          const body = route === 'patchNotification' ? { body: { on: ['failed'] } } : {};
+          return (await api.call(route, { params: { id }, as: 'developer', ...body })).status;
+        }),
+      );
+    await setMember('viewer');
+    expect(await statuses(READS, 'both')).toEqual([200, 200]);
+    expect(await statuses(WRITES, 'both')).toEqual([403, 403, 403]);
+    expect((await create({ name: 'x', projects: ['shop'] }, 'developer')).status).toBe(403);
+    await setMember(null);
+    expect([...(await statuses(READS, 'both')), ...(await statuses(WRITES, 'both'))]).toEqual([404, 404, 404, 404, 404]);
+    const texts = await Promise.all(
+      ['both', 'none'].map(async (id) => (await api.call('getNotification', { params: { id }, as: 'developer' })).json['detail']),
+    );
+    expect(texts[0]).toBe(texts[1]);
+    expect(await named()).toEqual(['blog-only']);
+    expect((await create({ name: 'x', projects: ['shop'] }, 'developer')).json['errors']).toMatchObject([
+      { field: 'projects[0]', rule: 'exists' },
+    ]);
+    const moved = await api.call('patchNotification', {
+      params: { id: 'blog-only' },
+      body: { projects: ['blog', 'shop'] },
+      as: 'developer',
+    });
+    expect(moved.status).toBe(422);
+    expect((await api.call('getNotification', { params: { id: 'both' }, as: 'admin' })).status).toBe(200);
+  });
+
+  it('shows a token that is limited to projects only notifications about them, and lets it change none', async () => {
+    await createProject(api, { name: 'blog', domain_prefix: 'blog' });
+    await create({ name: 'all' });
+    await create({ name: 'both', projects: ['shop', 'blog'] });
+    await create({ name: 'shop-only', projects: ['shop'] });
+    const body = { name: 'ci', role: 'developer', projects: ['shop'], expires_at: new Date(now() + DAY).toISOString() };
+    const token = String((await api.call('createToken', { as: 'admin', body })).json['token']);
+    const limited = { as: null, headers: { authorization: `Bearer ${token}` } };
+    const list = (await api.call('listNotifications', limited)).json['items'] as { name: string }[];
+    expect(list.map(({ name }) => name)).toEqual(['shop-only']);
+    expect((await api.call('getNotification', { ...limited, params: { id: 'shop-only' } })).status).toBe(200);
+    for (const id of ['all', 'both']) expect((await api.call('getNotification', { ...limited, params: { id } })).status).toBe(404);
+    const patch = { ...limited, params: { id: 'shop-only' }, body: { projects: [] } };
+    expect((await api.call('patchNotification', patch)).status).toBe(403);
   });
 
   it.each([

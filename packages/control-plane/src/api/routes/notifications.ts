@@ -2,6 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import type { Notification, NotificationDelivery } from '@berth/wire/notification';
 import { STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
+import type { Role } from '@berth/wire/vocabulary';
+import { atLeast, roleIn } from '../../domain/access.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { checkTarget, type TargetRules } from '../../domain/notice-target.ts';
 import { NOTICE_CLAIM_MS, type NoticeRecord, type NotificationRecord, testMessage } from '../../domain/notifications.ts';
@@ -13,35 +15,44 @@ import { pageOf } from '../page.ts';
 import { time } from '../views.ts';
 
 const SECRET_BYTES = 32;
+const NO_NOTIFICATION = 'no notification has this id or name';
 
 export function notificationRoutes(route: Define, { stores, vault, settings, sendNotice, uptime, now }: ApiDeps): void {
   const rules: TargetRules = settings.notify;
 
-  /** Only admins see and change notifications about everything; to others they do not exist. */
-  async function own(id: string, user: Caller): Promise<NotificationRecord> {
+  /**
+   * Returns a notification that the caller may see: admins see all, other people those whose projects they all see. Throws not_found, and
+   * forbidden if the caller has a lower role than `needed` in one of the projects.
+   */
+  async function own(id: string, user: Caller, needed: Role): Promise<NotificationRecord> {
     const notification = await stores.notifications.get(id);
-    if (user.role !== 'admin' && notification.projects.length === 0)
-      throw new DomainError('not_found', 'no notification has this id or name');
+    if (user.role === 'admin') return notification;
+    const roles = await Promise.all(notification.projects.map((project) => roleInProject(project, user)));
+    if (roles.length === 0 || roles.includes(null)) throw new DomainError('not_found', NO_NOTIFICATION);
+    for (const role of roles) requireRole(role, needed);
     return notification;
+  }
+  async function roleInProject(id: string, user: Caller): Promise<Role | null> {
+    const project = await stores.projects.guarded(id);
+    return project === null ? null : roleIn(project, user);
   }
   async function projectIds(given: readonly string[], user: Caller): Promise<string[]> {
     if (given.length === 0 && user.role !== 'admin')
       throw new DomainError('forbidden', 'only admins can create notifications about all projects and nodes; name projects');
     const ids: string[] = [];
     for (const [i, one] of given.entries()) {
-      const id = await stores.projects.idOf(one);
-      if (id === null) throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
-      ids.push(id);
+      const project = await stores.projects.guarded(one);
+      const role = project === null ? null : roleIn(project, user);
+      if (project === null || role === null) throw invalid(`projects[${i}]`, 'exists', 'no project has this id or name');
+      requireRole(role, 'developer');
+      ids.push(project.id);
     }
     return [...new Set(ids)];
   }
 
-  route('listNotifications', async ({ query, user }) => {
-    const filter = {
-      ...(query.name === undefined ? {} : { name: query.name }),
-      ...(user.role === 'admin' ? {} : { withProjects: true as const }),
-    };
-    const { items, next } = await stores.notifications.list(pageOf(query), filter);
+  route('listNotifications', async ({ query, user, access }) => {
+    const filter = query.name === undefined ? {} : { name: query.name };
+    const { items, next } = await stores.notifications.list(pageOf(query), filter, user.role === 'admin' ? undefined : access);
     return { items: items.map(notificationView), next_cursor: next };
   });
 
@@ -57,10 +68,10 @@ export function notificationRoutes(route: Define, { stores, vault, settings, sen
     return { ...notificationView(made), secret };
   });
 
-  route('getNotification', async ({ params, user }) => notificationView(await own(params.id, user)));
+  route('getNotification', async ({ params, user }) => notificationView(await own(params.id, user, 'viewer')));
 
   route('patchNotification', async ({ params, body, user }) => {
-    const before = await own(params.id, user);
+    const before = await own(params.id, user, 'developer');
     const { target: given, projects, ...rest } = body;
     const checked = given === undefined ? null : checkTarget(before.kind, given, rules);
     const change = {
@@ -74,12 +85,12 @@ export function notificationRoutes(route: Define, { stores, vault, settings, sen
   });
 
   route('deleteNotification', async ({ params, user }) => {
-    const { id } = await own(params.id, user);
+    const { id } = await own(params.id, user, 'developer');
     await stores.notifications.remove(id);
   });
 
   route('testNotification', async ({ params, user, request }) => {
-    const notification = await own(params.id, user);
+    const notification = await own(params.id, user, 'developer');
     const at = now();
     const message = testMessage(notification.name, at);
     const notice = await stores.notifications.addTest(notification.id, message, (await uptime.now()).at + NOTICE_CLAIM_MS);
@@ -94,10 +105,18 @@ export function notificationRoutes(route: Define, { stores, vault, settings, sen
   });
 
   route('listNotificationDeliveries', async ({ params, query, user }) => {
-    const { id } = await own(params.id, user);
+    const { id } = await own(params.id, user, 'viewer');
     const { items, next } = await stores.notifications.deliveries(id, pageOf(query));
     return { items: items.map(deliveryView), next_cursor: next };
   });
+}
+
+function requireRole(role: Role | null, needed: Role): void {
+  if (role === null || !atLeast(role, needed))
+    throw new DomainError(
+      'forbidden',
+      `this request requires the role ${needed} in all projects of the notification; you are ${role} in one`,
+    );
 }
 
 const timeOrNull = (ms: number | null): string | null => (ms === null ? null : time(ms));
