@@ -78,7 +78,7 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
         isProblem(one.last) && concernsOperator(one) ? [{ host: one.host, problem: one.last.problem }] : [],
       ),
     watched: () =>
-      [...watched.values()].flatMap((one) => (concernsOperator(one) ? [{ host: one.host, project_id: one.project_id, last: one.last }] : [])),
+      [...watched.values()].map((one) => ({ host: one.host, project_id: one.project_id, last: concernsOperator(one) ? one.last : null })),
     firstExpiry: () => [...watched.values()].reduce<number | null>((first, { last }) => lower(first, last?.not_after ?? null), null),
   };
 }
