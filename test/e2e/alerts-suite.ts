@@ -374,6 +374,9 @@ function alerts(rows: 'quick' | 'all'): void {
     );
     // With it, the control plane would refuse to start again.
     plant("delete from project_keys where wrapped_by = 'another'");
+    await fires('a notification whose deliveries fail (planted)', ['BerthNotificationsFailing'], () =>
+      insert('notifications', { id: 'n1', name: 'team', failing_since: old }),
+    );
   });
 
   test.runIf(rows === 'all')('attacks, a full disk and a slow database', async () => {

@@ -1,6 +1,6 @@
 /** Every verb: its help with an example, its exit code for each kind of failure, and --json as the only thing on stdout. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,8 +12,14 @@ import { COMMANDS } from '../src/commands/table.ts';
 import { ADMIN, PASSWORD, type Person, person, serveOnce, signedIn } from './support.ts';
 
 const share = mkdtempSync(join(tmpdir(), 'berth-share-'));
-const served = serveOnce({ env: { DATASET_NFS_BASE_PATH: share } });
+const served = serveOnce({ env: { DATASET_NFS_BASE_PATH: share, ALLOWED_NOTIFY_HOSTS: '127.0.0.1' } });
 afterAll(() => rmSync(share, { recursive: true }));
+
+async function listening(server: Server): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
 
 /** The arguments of the example: without the program before a pipe and without a file for standard input. */
 function argvOf(name: string): string[] {
@@ -42,15 +48,13 @@ test.each(COMMANDS)('berth $name --help shows what it does and the example', asy
 
 describe('exit codes', () => {
   /** Answers everything with one problem. */
-  async function refusing(status: number, code: string): Promise<string> {
-    const server = createServer((_request, reply) => {
-      reply.writeHead(status, { 'content-type': 'application/problem+json' });
-      reply.end(JSON.stringify({ type: 'about:blank', title: 'No', status, detail: 'no', code }));
-    });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    onTestFinished(() => void server.close());
-    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  }
+  const refusing = (status: number, code: string): Promise<string> =>
+    listening(
+      createServer((_request, reply) => {
+        reply.writeHead(status, { 'content-type': 'application/problem+json' });
+        reply.end(JSON.stringify({ type: 'about:blank', title: 'No', status, detail: 'no', code }));
+      }),
+    );
 
   const NOBODY = async (): Promise<string> => 'http://127.0.0.1:9';
 
@@ -144,6 +148,12 @@ describe('--json', () => {
 
     for (const line of ['add www.shop.example --project shop', 'list shop', 'remove www.shop.example --yes --project shop', 'check shop'])
       await run(`domain ${line}`);
+
+    await run('notification create team --kind webhook --on failed,recovered --projects shop', {
+      stdin: await listening(createServer((_request, reply) => reply.end())),
+    });
+    for (const line of ['list', 'show team', 'edit team --on failed', 'test team', 'deliveries team', 'delete team --yes'])
+      await run(`notification ${line}`);
 
     const first = await world.live(shop);
     await world.live(shop);

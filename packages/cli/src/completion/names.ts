@@ -28,6 +28,8 @@ const nodes: Source = async ({ client }) => {
 const datasets: Source = async ({ client }) =>
   (await client.call('listDatasets', { query })).items.map((d) => ({ word: d.name, doc: d.status }));
 const users: Source = async ({ client }) => (await client.call('listUsers', { query })).items.map((u) => ({ word: u.email, doc: u.role }));
+const notifications: Source = async ({ client }) =>
+  (await client.call('listNotifications', { query })).items.map((n) => ({ word: n.name, doc: `${n.kind} ${n.target}` }));
 const contexts: Source = async ({ cli }) =>
   Object.entries(readContexts(cli.io.config).contexts).map(([word, { url }]) => ({ word, doc: url }));
 const secrets: Source = async ({ client, projectOf, project }) => {
@@ -52,6 +54,7 @@ const SOURCES: Readonly<Record<string, Source>> = {
   dataset: datasets,
   '--dataset': datasets,
   user: users,
+  notification: notifications,
   '--context': contexts,
   'context use: name': contexts,
   'context remove: name': contexts,

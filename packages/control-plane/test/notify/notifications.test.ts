@@ -420,12 +420,10 @@ describe('what is reported', () => {
     pass(3_000);
     await plane().send();
     await idle();
-    const bodies = received.map(({ body }) => body);
-    expect(
-      bodies
-        .map((body) => [body.includes('Projects that run there: shop'), body.includes('hidden-id'), body.includes('hidden-name')])
-        .sort(),
-    ).toEqual([
+    const [one = '', all = ''] = received.map(({ body }) => body).toSorted((a, b) => a.length - b.length);
+    const namesIn = (body: string): boolean[] =>
+      ['Projects that run there: shop', 'hidden-id', 'hidden-name'].map((text) => body.includes(text));
+    expect([namesIn(one), namesIn(all)]).toEqual([
       [true, false, false],
       [true, true, true],
     ]);
