@@ -26,8 +26,18 @@ export type NotificationChange = Partial<Pick<NotificationRecord, 'name' | 'targ
 
 /** One problem, or its end, in a message. */
 export type NoticeItem = { kind: ProblemChange['kind']; subject: string; is_over: boolean; seen: Seen; opened_at: number; at: number };
-/** Content of one delivery, independent of the kind of the target. `total`: number of changes, of which `items` are the first. */
-export type Message = { type: NoticeType; title: string; items: NoticeItem[]; total: number; at: number };
+/**
+ * Content of one delivery, independent of the kind of the target. `total`: number of changes, of which `items` are the first. `range`: the
+ * changes that it was made of; a test has none.
+ */
+export type Message = {
+  type: NoticeType;
+  title: string;
+  items: NoticeItem[];
+  total: number;
+  at: number;
+  range?: { after: number; to: number | null };
+};
 
 export type NoticeRecord = {
   seq: number;

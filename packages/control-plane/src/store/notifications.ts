@@ -164,17 +164,22 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
       return db.write(async (tx) => {
         await db.capabilities.lockName(tx, 'notifications');
         if (change.name !== undefined) await refuseTaken(tx, change.name, id);
+        // No delivery about the earlier projects may begin meanwhile.
+        await db.capabilities.lockName(tx, `notification:${id}`);
+        const before = await tx.selectFrom('notifications').selectAll().where('id', '=', id).executeTakeFirst();
         const row = await tx
           .updateTable('notifications')
           .set({ ...columnsOf(change), updated_at: now })
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirst();
-        if (row === undefined) throw notFound();
+        if (row === undefined || before === undefined) throw notFound();
+        const changed = recordOf(row);
+        if (lacksSome(changed.projects, recordOf(before).projects)) await forgetProjects(tx, changed);
         // A delivery that failed at the old target may work at the new one.
         if (change.target !== undefined)
           await tx.updateTable('notices').set({ next_at: 0 }).where('notification_id', '=', id).where('done_at', 'is', null).execute();
-        return recordOf(row);
+        return changed;
       });
     },
 
@@ -314,20 +319,9 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
         .executeTakeFirst();
       if (open !== undefined) return 0;
       const notification = recordOf(row);
-      const isNarrow = notification.projects.length > 0;
-      const changes = await tx
-        .selectFrom('problem_changes')
-        .select(['seq', 'kind', 'is_over', 'opened_at', 'at'])
-        .$if(isNarrow, (q) => q.select('seen'))
-        .where('seq', '>', row.after)
-        .orderBy('seq')
-        .limit(READ_AT_ONCE)
-        .execute();
-      const matching = changes.filter((change) =>
-        concerns(notification, { ...change, is_over: change.is_over === 1 }, () => (JSON.parse(change.seen ?? '{}') as Seen).project_ids),
-      );
+      const { last, matching } = await changesIn(tx, notification, { after: row.after, to: null });
       const [first] = matching;
-      let upTo = changes.at(-1)?.seq ?? row.after;
+      let to = last;
       if (first !== undefined) {
         const age = now - first.at;
         if (age >= 0 && age < COLLECT_MS) return 0;
@@ -342,24 +336,10 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
       }
       const isSingle = matching.length <= SINGLE_MOST;
       const told = isSingle ? matching.slice(0, 1) : matching;
-      if (isSingle && matching.length > 1 && first !== undefined) upTo = first.seq;
-      await tx.updateTable('notifications').set({ after: upTo }).where('id', '=', id).execute();
+      if (isSingle && matching.length > 1 && first !== undefined) to = first.seq;
+      await tx.updateTable('notifications').set({ after: to }).where('id', '=', id).execute();
       if (told.length === 0) return 0;
-      const shown = await tx
-        .selectFrom('problem_changes')
-        .selectAll()
-        .where(
-          'seq',
-          'in',
-          told.slice(0, DIGEST_ITEMS).map(({ seq }) => seq),
-        )
-        .orderBy('seq')
-        .execute();
-      const items = shown.map(({ seq: _, seen, is_over, ...change }): NoticeItem => {
-        const whole = seenBy(notification.projects, JSON.parse(seen) as Seen);
-        return { ...change, is_over: is_over === 1, seen: { ...whole, project_ids: whole.project_ids.slice(0, DIGEST_ITEMS) } };
-      });
-      const message = messageOf(items, told.length, now);
+      const message = await tell(tx, notification, told, { after: row.after, to }, now);
       await tx
         .insertInto('notices')
         .values({ ...blank(message, now), id: newId(), notification_id: id, next_at: uptime, give_up_at: uptime + NOTICE_LIFETIME_MS })
@@ -367,6 +347,69 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
       await removeSurplus(tx, id);
       return 1;
     });
+  }
+}
+
+type Range = { after: number; to: number | null };
+type Told = { seq: number; at: number };
+
+/** Returns the changes after `after` that the notification reports, and how far this read. */
+async function changesIn(tx: Tx, notification: NotificationRecord, { after, to }: Range): Promise<{ last: number; matching: Told[] }> {
+  const changes = await tx
+    .selectFrom('problem_changes')
+    .select(['seq', 'kind', 'is_over', 'opened_at', 'at'])
+    .$if(notification.projects.length > 0, (q) => q.select('seen'))
+    .where('seq', '>', after)
+    .$if(to !== null, (q) => q.where('seq', '<=', to ?? 0))
+    .orderBy('seq')
+    .limit(READ_AT_ONCE)
+    .execute();
+  const matching = changes.filter((change) =>
+    concerns(notification, { ...change, is_over: change.is_over === 1 }, () => (JSON.parse(change.seen ?? '{}') as Seen).project_ids),
+  );
+  return { last: changes.at(-1)?.seq ?? after, matching };
+}
+
+/** `told`: at least one change, of which the message lists the first. */
+async function tell(tx: Tx, { projects }: NotificationRecord, told: readonly Told[], range: Range, now: number): Promise<Message> {
+  const shown = await tx
+    .selectFrom('problem_changes')
+    .selectAll()
+    .where(
+      'seq',
+      'in',
+      told.slice(0, DIGEST_ITEMS).map(({ seq }) => seq),
+    )
+    .orderBy('seq')
+    .execute();
+  const items = shown.map(({ seq: _, seen, is_over, ...change }): NoticeItem => {
+    const whole = seenBy(projects, JSON.parse(seen) as Seen);
+    return { ...change, is_over: is_over === 1, seen: { ...whole, project_ids: whole.project_ids.slice(0, DIGEST_ITEMS) } };
+  });
+  return { ...messageOf(items, told.length, now), range };
+}
+
+/** Returns whether a notification that reported on `before` lacks some of these projects now. No project means all of them. */
+const lacksSome = (now: readonly string[], before: readonly string[]): boolean =>
+  now.length > 0 && (before.length === 0 || before.some((id) => !now.includes(id)));
+
+/** People may see the notification and choose its target now who may not see the projects that it named before. */
+async function forgetProjects(tx: Tx, notification: NotificationRecord): Promise<void> {
+  const rows = await tx.selectFrom('notices').selectAll().where('notification_id', '=', notification.id).execute();
+  for (const { seq, done_at, message } of rows.map(noticeOf)) {
+    if (message.range === undefined) continue;
+    if (done_at !== null) {
+      // Only the title of it is shown, and the title of a digest names nothing.
+      const isOurs = message.items.every(({ seen }) => seen.project_ids.some((id) => notification.projects.includes(id)));
+      if (message.type !== 'digest' && !isOurs) await tx.deleteFrom('notices').where('seq', '=', seq).execute();
+      continue;
+    }
+    const { matching } = await changesIn(tx, notification, message.range);
+    if (matching.length === 0) await tx.deleteFrom('notices').where('seq', '=', seq).execute();
+    else {
+      const text = JSON.stringify(await tell(tx, notification, matching, message.range, message.at));
+      await tx.updateTable('notices').set({ message: text, error: null }).where('seq', '=', seq).execute();
+    }
   }
 }
 

@@ -618,6 +618,63 @@ describe('the API', () => {
     expect((await api.call('patchNotification', patch)).status).toBe(403);
   });
 
+  it('sends and shows nothing about projects that a change took away', async () => {
+    await createProject(api, { name: 'blog', domain_prefix: 'blog' });
+    const blog = String((await api.call('getProject', { params: { id: 'blog' }, as: 'admin' })).json['id']);
+    await create();
+    await create({ name: 'shop-only', projects: ['shop'] });
+    answer = () => 500;
+    const berth = plane();
+    await berth.find();
+    const seen = {
+      title: 'Node n is offline',
+      detail: null,
+      advice: null,
+      path: null,
+      project_ids: [project, blog],
+      runs: [
+        { id: project, name: 'shop' },
+        { id: blog, name: 'blog' },
+      ],
+    };
+    await fail();
+    await berth.round();
+    await api.stores.problems.observe([{ kind: 'node_offline', subject: 'n', at: null, isProblem: true, seen }], {
+      now: now(),
+      uptime: now(),
+    });
+    answer = () => 204;
+    pass(20 * MINUTE);
+    await berth.round();
+    answer = () => 500;
+    for (const kind of ['failed', 'unhealthy'] as const)
+      await api.stores.problems.observe(
+        [{ kind, subject: 'x', at: null, isProblem: true, seen: { ...seen, runs: [], title: 'shop is bad', project_ids: [project] } }],
+        { now: now(), uptime: now() },
+      );
+    for (const subject of ['m', 'l'])
+      await api.stores.problems.observe([{ kind: 'node_offline', subject, at: null, isProblem: true, seen }], {
+        now: now(),
+        uptime: now(),
+      });
+    pass(20 * MINUTE);
+    await berth.round();
+    received = [];
+    for (const id of ['team', 'shop-only'])
+      expect((await api.call('patchNotification', { params: { id }, body: { projects: ['blog'] }, as: 'admin' })).status).toBe(200);
+    const shown = await Promise.all(
+      ['team', 'shop-only'].map((id) => api.call('listNotificationDeliveries', { params: { id }, as: 'developer' })),
+    );
+    expect(JSON.stringify(shown.map(({ json }) => json))).not.toContain('shop ');
+    answer = () => 204;
+    pass(20 * MINUTE);
+    await berth.round();
+    pass(20 * MINUTE);
+    await berth.round();
+    expect(received.filter(({ body }) => /\bshop\b/.test(body) || body.includes(project))).toEqual([]);
+    expect(received.filter(({ body }) => body.includes('Projects that run there: blog.'))).not.toEqual([]);
+  });
+
   it.each([
     ['http://example.com/x', 'https'],
     ['https://localhost/x', 'private'],
