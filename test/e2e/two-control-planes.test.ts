@@ -8,6 +8,7 @@ import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ApiError, type Client, createClient } from '@berth/wire/client';
 import type { Deployment } from '@berth/wire/deployment';
@@ -37,6 +38,8 @@ async function untilAnswered<T>(ask: () => Promise<T>, signal: AbortSignal): Pro
   }
 }
 
+const isBroken = ({ kind, payload }: Task): boolean => kind === 'build' && payload.project.startsWith('broken');
+
 /** Completes its work at once and reports correctly; drops a task whose lease it lost. */
 async function instantAgent(url: string, name: string, role: 'builder' | 'deploy', port: number, signal: AbortSignal): Promise<void> {
   const client = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': SECRET }) });
@@ -49,7 +52,9 @@ async function instantAgent(url: string, name: string, role: 'builder' | 'deploy
     const image = task.kind === 'build' ? { image_tag: `${task.payload.image_repository}:1`, commit: 'c'.repeat(40) } : {};
     const container = task.kind === 'deploy' ? { host_port: port, container_id: `${name}-${task.deployment_id}` } : {};
     const headers = { 'x-lease-token': lease_token };
-    const report = { status: 'completed' as const, ...image, ...container };
+    const report = isBroken(task)
+      ? { status: 'failed' as const, result: 'broken' }
+      : { status: 'completed' as const, ...image, ...container };
     await untilAnswered(() => client.call('agentComplete', { params: { id: task.id }, body: report, headers }), signal);
   };
   const taken = new Set<string>();
@@ -132,6 +137,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
         REGISTRY_ADDR: 'registry.test:5000',
         PROXY_PROBE_URLS: `http://127.0.0.1:${proxyPort}`,
         STATE_DIR: join(dir, 'state'),
+        ALLOWED_NOTIFY_HOSTS: '127.0.0.1',
         LEASE_TTL: '3s',
         CLAIM_TIMEOUT: '3s',
       }),
@@ -212,6 +218,33 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     expect((await held).status).toBe(200);
     expect(await settled(id)).toMatchObject({ status: 'running', generation: 1 });
     expect(await config(1)).toBe(await config(0));
+  });
+
+  it('both look for problems, and a webhook hears of each once', async () => {
+    const heard: string[] = [];
+    const server = createHttpServer((incoming, response) => {
+      void json(incoming).then((body) => {
+        heard.push(...(body as { data: { problems: { subject: string }[] } }).data.problems.map(({ subject }) => subject));
+        response.writeHead(204).end();
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    stops.push(() => server.close());
+    const target = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    await api(0).call('createNotification', { body: { name: 'team', kind: 'webhook', target, on: ['failed'] } });
+    const broken = await Promise.all(
+      ['broken-1', 'broken-2', 'broken-3', 'broken-4'].map((name, i) =>
+        api(i).call('createProject', { body: { name, domain_prefix: name, git_url: `https://git.test/${name}.git` } }),
+      ),
+    );
+    for (const [i, project] of broken.entries()) expect((await settled((await request(project, i, project.id)).id)).status).toBe('failed');
+    await waitFor('the webhook heard of all', async () => broken.every(({ id }) => heard.includes(id)), { deadlineMs: 30_000 });
+    await waitFor('no delivery waits', async () => {
+      const { items } = await api(1).call('listNotificationDeliveries', { params: { id: 'team' }, query: {} });
+      return items.every(({ status }) => status === 'sent');
+    });
+    expect(heard.toSorted()).toEqual(broken.map(({ id }) => id).toSorted());
+    await Promise.all(broken.map(({ id }) => api(0).call('deleteProject', { params: { id } })));
   });
 
   const ENDS = { timeout: 120_000 };
