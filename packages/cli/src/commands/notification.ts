@@ -18,7 +18,7 @@ import { listCommand } from './from-route.ts';
 import { YES } from './project.ts';
 
 const NOTIFICATION: Argument = { name: 'notification', doc: 'name or id of a notification', required: true };
-const ON: Option = { flags: '--on <kinds>', doc: `what to report, comma-separated: ${NOTIFICATION_EVENTS.join(', ')}` };
+const ON: Option = { flags: '--on <kinds>', doc: `what to report, comma-separated: all, ${NOTIFICATION_EVENTS.join(', ')}` };
 const PROJECTS: Option = { flags: '--projects <projects>', doc: 'only problems of these projects, comma-separated; "" for all' };
 const FROM_STDIN = 'The target comes from a prompt or from standard input, because it is a secret: an https address, or e-mail addresses.';
 
@@ -30,8 +30,9 @@ const listOf = (text: string): string[] =>
 function kindsOf(options: Options): NotificationEvent[] | undefined {
   const given = textOf(options, 'on');
   if (given === undefined) return undefined;
+  if (given.trim() === 'all') return [...NOTIFICATION_EVENTS];
   const wrong = listOf(given).filter((one) => !(NOTIFICATION_EVENTS as readonly string[]).includes(one));
-  if (wrong.length > 0 || listOf(given).length === 0) throw usage(`--on takes ${NOTIFICATION_EVENTS.join(', ')}`);
+  if (wrong.length > 0 || listOf(given).length === 0) throw usage(`--on takes all, ${NOTIFICATION_EVENTS.join(', ')}`);
   return listOf(given) as NotificationEvent[];
 }
 function projectsOf(options: Options): { projects?: string[] } {
@@ -42,16 +43,36 @@ function projectsOf(options: Options): { projects?: string[] } {
 const standingOf = (n: Notification): string =>
   n.failing_since !== null ? 'failing' : n.last_sent_at === null ? 'nothing sent yet' : n.problem === null ? 'ok' : 'sent, see problem';
 
-const notificationText = (cli: Cli, n: Notification): string =>
+const onText = ({ on }: Notification): string => (NOTIFICATION_EVENTS.every((kind) => on.includes(kind)) ? 'all' : on.join(', '));
+/** Projects that are deleted or not visible have only their id. */
+const namesOf = (cli: Cli, ids: readonly string[]): Promise<string[]> =>
+  Promise.all(
+    ids.map((id) =>
+      cli
+        .client()
+        .call('getProject', { params: { id } })
+        .then(
+          ({ name }) => name,
+          () => id,
+        ),
+    ),
+  );
+
+function printNotification(cli: Cli, n: Notification, projects: readonly string[]): void {
+  cli.print(n, () => notificationText(cli, n, projects));
+  if (n.failing_since !== null) cli.say(`next: berth notification deliveries ${n.name}, or berth notification edit ${n.name} --target`);
+}
+
+const notificationText = (cli: Cli, n: Notification, projects: readonly string[]): string =>
   record([
     ['notification', n.name],
     ['id', n.id],
     ['kind', n.kind],
     ['target', n.target],
-    ['on', n.on.join(', ')],
-    ['projects', n.projects.length === 0 ? 'all' : n.projects.join(', ')],
+    ['on', onText(n)],
+    ['projects', projects.length === 0 ? 'all' : projects.join(', ')],
     ['last sent', n.last_sent_at === null ? null : ago(n.last_sent_at, cli.io.now())],
-    ['failing since', n.failing_since],
+    ['failing since', n.failing_since === null ? null : ago(n.failing_since, cli.io.now())],
     ['problem', n.problem],
   ]);
 
@@ -71,7 +92,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
       { head: 'NAME', of: (n) => n.name },
       { head: 'KIND', of: (n) => n.kind },
       { head: 'TARGET', of: (n) => n.target },
-      { head: 'ON', of: (n) => n.on.join(',') },
+      { head: 'ON', of: onText },
       { head: 'PROJECTS', of: (n) => (n.projects.length === 0 ? 'all' : String(n.projects.length)) },
       { head: 'STATE', of: standingOf },
     ],
@@ -83,19 +104,20 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     args: [{ name: 'name', doc: 'name of the notification', required: true }],
     options: [
       { flags: '--kind <kind>', doc: 'kind of the target', choices: NOTIFICATION_KINDS, required: true },
-      { ...ON, required: true },
+      { ...ON, doc: `${ON.doc} (default: all)` },
       PROJECTS,
     ],
     routes: ['createNotification'],
     async run(cli, args, options) {
       const kind = textOf(options, 'kind') as NotificationKind;
-      const on = kindsOf(options) ?? [];
+      const on = kindsOf(options) ?? [...NOTIFICATION_EVENTS];
       const target = await readValue(cli.io, kind === 'email' ? 'E-mail addresses' : 'Address of the target', kind !== 'email');
       const body = { name: argument(args, 0), kind, on, target, ...projectsOf(options) };
       const made = await cli.client().call('createNotification', { body });
       cli.print(made, () =>
         record([['notification', made.name], ['target', made.target], ...(made.secret === null ? [] : [['secret', made.secret] as const])]),
       );
+      if (made.secret !== null) cli.say('the receiver checks signatures with this secret; it is not shown again');
       cli.say(`next: berth notification test ${made.name}`);
     },
   },
@@ -103,10 +125,10 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     name: 'notification show',
     summary: 'Show a notification; its target is masked',
     args: [NOTIFICATION],
-    routes: ['getNotification'],
+    routes: ['getNotification', 'getProject'],
     async run(cli, args) {
       const found = await cli.client().call('getNotification', { params: { id: argument(args, 0) } });
-      cli.print(found, () => notificationText(cli, found));
+      printNotification(cli, found, await namesOf(cli, found.projects));
     },
   },
   {
@@ -115,7 +137,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     detail: `With --target, ${FROM_STDIN[0]?.toLowerCase()}${FROM_STDIN.slice(1)}`,
     args: [NOTIFICATION],
     options: [{ flags: '--name <name>', doc: 'new name' }, ON, PROJECTS, { flags: '--target', doc: 'read a new target' }],
-    routes: ['patchNotification'],
+    routes: ['patchNotification', 'getProject'],
     async run(cli, args, options) {
       const [name, on] = [textOf(options, 'name'), kindsOf(options)];
       const target = options['target'] === true ? await readValue(cli.io, 'Target', true) : undefined;
@@ -127,7 +149,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
       };
       if (Object.keys(body).length === 0) throw usage('nothing was given to change', 'berth notification edit --help');
       const changed = await cli.client().call('patchNotification', { params: { id: argument(args, 0) }, body });
-      cli.print(changed, () => notificationText(cli, changed));
+      printNotification(cli, changed, await namesOf(cli, changed.projects));
     },
   },
   {
@@ -151,7 +173,12 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
     async run(cli, args) {
       const id = argument(args, 0);
       const delivery = await cli.client().call('testNotification', { params: { id } });
-      if (delivery.status !== 'sent') throw refused('test_failed', `the test was not delivered: ${delivery.error ?? 'unknown reason'}`);
+      if (delivery.status !== 'sent')
+        throw refused(
+          'test_failed',
+          `the test was not delivered: ${delivery.error ?? 'unknown reason'}`,
+          `correct the target: berth notification edit ${id} --target`,
+        );
       cli.print(delivery, () => deliveryText(delivery));
     },
   },
@@ -175,7 +202,7 @@ export const NOTIFICATION_COMMANDS: readonly Command[] = [
               { head: 'WHEN', of: (d) => ago(d.at, cli.io.now()) },
               { head: 'TYPE', of: (d) => d.type },
               { head: 'STATUS', of: (d) => d.status },
-              { head: 'TRIES', of: (d) => String(d.tries) },
+              { head: 'FAILED TRIES', of: (d) => String(d.tries) },
               { head: 'TITLE', of: (d) => d.title },
               { head: 'ERROR', of: (d) => d.error ?? '' },
             ]),
