@@ -10,6 +10,7 @@ import type { Loop } from '@berth/kit/loop';
 import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
+import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { CAN_VOLUMES } from '@berth/wire/volume';
 import type { Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
@@ -76,7 +77,8 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     { processMetrics: config.LISTEN !== undefined },
   );
   const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, known?.current() ?? null);
-  const parts = await createParts(config, { keepReleases, state, metrics, wakeRegistration, log });
+  const nodeId = (): string | null => registration.nodeId();
+  const parts = await createParts(config, { keepReleases, state, metrics, wakeRegistration, nodeId, log });
   const { client, docker, images, data } = parts;
   const registry = createRegistrySettings({ client, cli: parts.cli, signal, onFetched: images.sweepLater, log });
   known = registry;
@@ -91,6 +93,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     nodeId: () => (registry.current() === null ? null : registration.nodeId()),
     run: (task) => runTask(task, { client, handlers, log, onFailure, meter: metrics, tracing }),
     limits: { build: config.MAX_BUILDS, retire: RETIREMENTS_AT_ONCE, sync: SYNCS_AT_ONCE, other: OTHER_TASKS_AT_ONCE },
+    onLogsWanted: parts.logReaders.wanted,
     onUnknownNode: wakeRegistration,
     onLost: wakeRegistration,
     onFirstList(open) {
@@ -179,6 +182,8 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       await loop.stop();
       await background.ended();
       await parts.usage?.saved();
+      await parts.logReaders.stop();
+      await parts.exits.stop();
       await parts.diskUse.stop();
       clearInterval(sweeping);
       await images.stop();
@@ -224,6 +229,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
   return createRegistration({
     client: parts.client,
     list: parts.listContainers,
+    onSeen: parts.exits.seen,
     ids: parts.ids,
     revive: parts.revival.revive,
     log,
@@ -237,6 +243,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
       CAN_SECRETS,
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
+      ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : []),
       ...(parts.volumes === null ? [] : [CAN_VOLUMES]),
     ],

@@ -6,7 +6,7 @@
  * idle -> (push) waiting for flushMs -> sending -> waiting or idle; any -> closed (lease lost, or all lines sent).
  */
 import type { LogLineIn } from '@berth/wire/task';
-import { terminalText } from './terminal-text.ts';
+import { createShownText } from './shown-text.ts';
 
 export type SendLines = (first: number, lines: LogLineIn[]) => Promise<void>;
 export type LogShipper = {
@@ -44,16 +44,7 @@ export function createLogShipper({
   let next = 0;
   let timer: NodeJS.Timeout | undefined;
   let sending: Promise<void> | null = null;
-
-  /** Before the cut, so that no half of a secret stays at the end, and after escape sequences inside a secret are gone. */
-  function hide(text: string, max: number, colours: boolean): string {
-    const shown = redact(clean(redact(text), max, colours));
-    if (!colours || !shown.includes('\u001b')) return shown;
-    const plain = clean(text, max, false);
-    const hidden = redact(plain);
-    // Colours inside a secret: only the text without colours shows it.
-    return hidden === plain || clean(shown, max, false) === hidden ? shown : hidden;
-  }
+  const hide = createShownText(redact);
 
   function takeBatch(): LogLineIn[] {
     const batch: LogLineIn[] = [];
@@ -122,11 +113,4 @@ export function createLogShipper({
       clearTimeout(timer);
     },
   };
-}
-
-/** Cuts a long line, removes escape sequences (terminal-text.ts) and repairs half a character at the cut. */
-function clean(text: string, max: number, colours: boolean): string {
-  const cut = text.length > max ? `${text.slice(0, max - 20)}… (line cut)` : text;
-  // PostgreSQL cannot store NUL.
-  return terminalText(cut.replaceAll('\0', '\u{FFFD}'), { colours }).toWellFormed();
 }

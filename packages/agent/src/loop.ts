@@ -8,6 +8,7 @@
 import { backoff } from '@berth/kit/backoff';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
+import { LOGS_WANTED_HEADER } from '@berth/wire/runtime';
 import { openTasksText, type Task } from '@berth/wire/task';
 import type { TaskOutcome, TaskRun } from './run-task.ts';
 import { pause, type Stopped } from './stopped.ts';
@@ -19,6 +20,8 @@ export type TaskLoopDeps = {
   run: (task: Task) => TaskRun;
   /** Limits of tasks at once. Retirements and copies mostly wait (a drain may take an hour), so they have limits of their own. */
   limits: { build: number; retire: number; sync: number; other: number };
+  /** Called with each answer: which logs the control plane wants read; null: none. */
+  onLogsWanted?: (tag: string | null) => void;
   /** The control plane does not know the node any more: register again. */
   onUnknownNode: () => void;
   /** The agent lost a task. Until its next registration it gets no further task of that deployment: register now. */
@@ -157,6 +160,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     });
     if (wasLong()) cuts = 0;
     lastPollOkAt = Date.now();
+    if (result.headers !== undefined) deps.onLogsWanted?.(result.headers.get(LOGS_WANTED_HEADER));
     if (result.answer !== null) {
       listed = { tasks: result.answer, askedAt };
       etag = result.etag;

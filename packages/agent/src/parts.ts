@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { type Client, createClient } from '@berth/wire/client';
+import { LABELS } from '@berth/wire/vocabulary';
 import type { AgentOptions } from './config.ts';
 import { type Credentials, readCredentials } from './credentials.ts';
 import { readAgentId } from './data/agent-id.ts';
@@ -11,6 +12,9 @@ import { createDiskUse, type DiskUse } from './disk-use.ts';
 import { createHostIp } from './host-ip.ts';
 import { createImages, type Images } from './images.ts';
 import { createLocks, type Locks } from './locks.ts';
+import { createExits, type Exits } from './logs/exits.ts';
+import { createLogReaders, type LogReaders } from './logs/readers.ts';
+import { createRedactOf } from './logs/secrets-of.ts';
 import type { Metrics } from './metrics.ts';
 import { createNetworks, type Networks } from './networks.ts';
 import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeIds } from './node-ids.ts';
@@ -55,18 +59,22 @@ export type AgentParts = {
   usage: Meter | null;
   buildDigests: BuildDigests;
   secretFiles: SecretFiles;
+  exits: Exits;
+  logReaders: LogReaders;
 };
 export type AgentPartsOptions = {
   keepReleases: () => number;
   state: StateFolder;
   metrics: Metrics;
   wakeRegistration: () => void;
+  /** Null: not registered yet. */
+  nodeId: () => string | null;
   log: Logger;
 };
 
 export async function createParts(
   config: AgentOptions,
-  { keepReleases, state, metrics, wakeRegistration, log }: AgentPartsOptions,
+  { keepReleases, state, metrics, wakeRegistration, nodeId, log }: AgentPartsOptions,
 ): Promise<AgentParts> {
   const { inherit } = config;
   const credentials = await readCredentials({
@@ -88,26 +96,34 @@ export async function createParts(
     path: join(state.root, 'containers.json'),
     log,
   });
-  const { docker } = revival;
   const ids = await createNodeIds(join(state.root, 'node-ids.json'), log);
-  const listContainers = listNodeContainers(docker, ids);
-  const images = createImages({ docker: countRemovedImages(docker, metrics), keepNewest: keepReleases, log });
-
-  const locks = createLocks();
   const agentId = await readAgentId(join(state.root, 'agent-id'));
-  const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
-  const networks = createNetworks({ docker: createDockerNetworks(cli), locks, pool, owner: agentId, log });
-
   const secretFiles = await createSecretFiles({
     folder: join(config.SECRETS_DIR, agentId),
     copies: join(state.root, 'secret-files'),
-    docker,
+    docker: revival.docker,
     log,
   });
   // Before the first look at the containers: a container that the engine could not start is started then.
   await secretFiles.restore();
   if (config.NODE_ROLE === 'deploy' && secretFiles.problem !== null)
     log.warn({ reason: secretFiles.problem }, 'this node mounts no file secrets');
+  const redactOf = createRedactOf(revival.docker, secretFiles);
+  const exits = createExits({
+    docker: revival.docker,
+    redactOf,
+    client,
+    nodeId,
+    isOwn: ({ labels }) => ids.all().includes(labels[LABELS.node] ?? ''),
+    log,
+  });
+  const { docker } = exits;
+  const listContainers = listNodeContainers(docker, ids);
+  const images = createImages({ docker: countRemovedImages(docker, metrics), keepNewest: keepReleases, log });
+
+  const locks = createLocks();
+  const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
+  const networks = createNetworks({ docker: createDockerNetworks(cli), locks, pool, owner: agentId, log });
 
   const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit, log });
   const { data, problem: dataProblem } =
@@ -154,6 +170,8 @@ export async function createParts(
     diskUse,
     usage,
     secretFiles,
+    exits,
+    logReaders: createLogReaders({ client, docker, listContainers, redactOf, nodeId, log }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };
 }

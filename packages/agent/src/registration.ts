@@ -16,6 +16,7 @@ import { observe, toObserved } from './observe.ts';
 import type { Meter } from './usage/meter.ts';
 import type { Inventory } from './data/inventory.ts';
 import type { Storage } from './storage.ts';
+import type { Container } from './tools/docker.ts';
 import type { Revival } from './revive.ts';
 
 export const AGENT_VERSION = '0.1.0';
@@ -28,6 +29,8 @@ export type RegistrationDeps = {
   ids: NodeIds;
   /** Null on a builder. */
   usage: Pick<Meter, 'seen' | 'notesOf'> | null;
+  /** Called with the containers of each registration. */
+  onSeen?: (containers: readonly Container[]) => void;
   /** Starts containers that an engine restart left stopped. */
   revive: Revival['revive'];
   engine: EngineStatus;
@@ -79,6 +82,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       await deps.engine.answered(signal);
       await deps.ids.seen(seen, nodeId);
       deps.usage?.seen(seen);
+      deps.onSeen?.(seen);
       return seen.map((container) => ({ ...toObserved(container), ...deps.usage?.notesOf(container.id) }));
     } catch (error) {
       signal.throwIfAborted();

@@ -13,6 +13,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     locks: createLocks(),
     secretFiles: {
       problem: null,
+      values: async () => [],
       fill: () => Promise.reject(new Error('no file secrets')),
       protect: () => () => undefined,
       restore: () => Promise.resolve(),

@@ -38,7 +38,7 @@ export async function overview(client: Client): Promise<Overview> {
     void needs.push({ kind, subject, message, next });
   for (const d of newest.values())
     if (d.status === 'failed')
-      add('failed', name(d), `deployment ${d.generation} failed: ${d.error?.code}: ${d.error?.message}`, `berth logs ${d.id}`);
+      add('failed', name(d), `deployment ${d.generation} failed: ${d.error?.code}: ${d.error?.message}`, `berth logs ${d.id} --build`);
   for (const d of running) {
     const { health } = d;
     if (health !== null && health.status !== 'healthy')

@@ -18,6 +18,11 @@ export type ExecOptions = {
   killAfterMs?: number;
   /** Called for each line as it arrives: redacted, truncated to `maxLine`, without its line end. */
   onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
+  /**
+   * Called with the output as it arrives: not redacted, not split. The result then has no stdout and no stderr, so that a program may
+   * print without end.
+   */
+  onChunk?: (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
   /** Treats carriage returns as line ends, so that `onLine` gets each update of a progress bar. */
   carriageReturns?: boolean;
   /** Secrets to remove from lines, stderr and errors. `stdout` of the result is data and is not redacted. */
@@ -115,6 +120,15 @@ function readLines(
   });
 }
 
+/** Calls `onChunk` with each part and resolves at the end of the stream. */
+function readChunks(stream: Readable, onChunk: (chunk: Buffer) => void): Promise<void> {
+  stream.on('data', onChunk);
+  return new Promise((resolve, reject) => {
+    stream.on('error', reject);
+    stream.on('close', resolve);
+  });
+}
+
 /** Keeps the last `limit` characters of the added text, in complete lines if possible. Copies each character a bounded number of times. */
 function createTail(limit: number) {
   let text = '';
@@ -180,6 +194,7 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
     child[stream].on('data', () => {
       lastOutputAt = performance.now();
     });
+    if (options.onChunk !== undefined) return readChunks(child[stream], (chunk) => options.onChunk?.(chunk, stream));
     const most = stream === 'stdout' ? Math.max(limit, lines.seen) : Math.max(words.seen, lines.seen);
     return readLines(child[stream], { most, carriageReturns: options.carriageReturns === true }, (raw, whole) => {
       const shown = stream === 'stderr' || options.onLine !== undefined ? lines.present(raw, whole) : '';

@@ -31,7 +31,7 @@ export type CallInput<N extends RouteName> = Drop<{ params: ParamsOf<N>; body: B
   timeoutMs?: number;
 };
 /** `answer` is null on 304, which happens only if the request sent `If-None-Match`. */
-export type CallResult<N extends RouteName> = { status: number; etag: string | null; answer: AnswerOf<N> | null };
+export type CallResult<N extends RouteName> = { status: number; etag: string | null; headers?: Headers; answer: AnswerOf<N> | null };
 
 export type Client = {
   call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>>;
@@ -87,10 +87,15 @@ export function createClient(options: ClientOptions): Client {
       throw new UnreachableError(`${route.method} ${base}${route.path}: ${reasonOf(error)}`, { cause: error });
     }
     const etag = response.headers.get('etag');
-    if (response.status === 304) return { status: 304, etag, answer: null };
+    if (response.status === 304) return { status: 304, etag, headers: response.headers, answer: null };
     if (!response.ok) throw errorOf(response.status, text);
     try {
-      return { status: response.status, etag, answer: (text === '' ? undefined : JSON.parse(text)) as AnswerOf<N> };
+      return {
+        status: response.status,
+        etag,
+        headers: response.headers,
+        answer: (text === '' ? undefined : JSON.parse(text)) as AnswerOf<N>,
+      };
     } catch (error) {
       throw new UnreachableError(`${route.method} ${base}${route.path}: the answer is not JSON`, { cause: error });
     }

@@ -19,6 +19,7 @@ import { METRIC_ROUTES } from './metrics.ts';
 import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
+import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
 import { Version } from './version.ts';
@@ -207,6 +208,7 @@ export const ROUTES = {
     streams: true,
   },
 
+  ...RUNTIME_ROUTES,
   ...HOOK_ROUTES,
 
   ...METRIC_ROUTES,

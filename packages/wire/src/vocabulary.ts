@@ -100,6 +100,8 @@ export const LABELS = {
   secrets: 'berth.secrets',
   /** The copy of the volumes that the container mounts. */
   volumes: 'berth.volumes',
+  /** Names of the env secrets of the container, comma-separated, so that the agent removes their values from its log. */
+  secret_names: 'berth.secret_names',
   /** Set on networks: the agent that created the network. */
   network: 'berth.network',
 } as const;

@@ -22,6 +22,8 @@ export type SecretFiles = {
   problem: string | null;
   /** Fills the folder of a deployment and returns its mount. `uid`: owner of the files. Throws TaskFailure agent_cannot. */
   fill(deployment: string, files: readonly FileSecret[], uid: number): Promise<Mount>;
+  /** Returns the values in the folder of a deployment; none if it has no folder. */
+  values(deployment: string): Promise<string[]>;
   /** Keeps the folder of a deployment whose container is about to start, until the returned function is called. */
   protect(deployment: string): () => void;
   /** At the start: fills the folders that are missing since the machine was restarted, and removes those without a container. */
@@ -110,6 +112,11 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
       await write(deployment, { uid, files });
       await failPoint('secrets.written');
       return { source: join(folder, deployment), target: TARGET, readonly: true };
+    },
+    async values(deployment) {
+      const path = join(folder, deployment);
+      const names = problem === null ? await readdir(path).catch(() => []) : [];
+      return Promise.all(names.map((name) => readFile(join(path, name), 'utf8')));
     },
     protect(deployment) {
       inUse.set(deployment, (inUse.get(deployment) ?? 0) + 1);

@@ -236,6 +236,7 @@ async function start(
       ...NO_ROUTERS,
       ...(payload.volumes === undefined ? {} : { [LABELS.volumes]: payload.volumes.copy }),
       ...(context.secretsDigest === null ? {} : { [LABELS.secrets]: context.secretsDigest }),
+      ...(context.secretsDigest === null ? {} : { [LABELS.secret_names]: context.secrets.map(({ name }) => name).join(',') }),
       // The label tells the default limit of this node from a limit that somebody changed by hand.
       ...(payload.memory_bytes === null && memoryBytes !== null ? { [LABELS.default_memory]: String(memoryBytes) } : {}),
     },

@@ -64,6 +64,15 @@ export type RunSpec = {
   logMaxFiles: number;
 };
 
+export type LogOptions = {
+  follow: boolean;
+  tail: number | null;
+  since: string | null;
+  until: string | null;
+  onChunk: (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
+  signal: AbortSignal;
+};
+
 export type Docker = {
   /** Containers that carry all `labels`, running or not. */
   list(labels: LabelFilter, signal?: AbortSignal): Promise<Container[]>;
@@ -96,6 +105,13 @@ export type Docker = {
   /** Returns false if the container does not exist. */
   rename(id: string, name: string): Promise<boolean>;
   lastLines(id: string, count: number): Promise<{ stream: 'stdout' | 'stderr'; text: string }[]>;
+  /**
+   * Reads the log of a container with the engine's times before each line. `follow`: until the container ends or the signal aborts.
+   * `since`, `until`: RFC 3339 by the clock of this node. Resolves with the docker command's own error, or null.
+   */
+  logs(id: string, options: LogOptions): Promise<string | null>;
+  /** Returns the environment of a container as `NAME=value`. */
+  envOf(id: string): Promise<string[]>;
   /** Reads files inside the container with its own `cat`; null if that fails. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
   images(repository: string): Promise<Image[]>;
@@ -242,6 +258,22 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
         timeoutMs: 20_000,
       });
       return found;
+    },
+    async logs(id, { follow, tail, since, until, onChunk, signal }) {
+      const range = [...(since === null ? [] : ['--since', since]), ...(until === null ? [] : ['--until', until])];
+      const args = ['logs', '--timestamps', ...(follow ? ['--follow'] : []), ...(tail === null ? [] : ['--tail', String(tail)]), ...range];
+      const result = await cli.run([...args, id], {
+        onChunk,
+        signal,
+        ...(follow ? { timeoutMs: 2 ** 31 - 1 } : { timeoutMs: 30_000 }),
+        dieWithParent: true,
+      });
+      if (result.ended === 'timeout') return 'the engine did not answer in time';
+      return result.code === 0 ? null : `docker logs exited with ${result.code}`;
+    },
+    async envOf(id) {
+      const { stdout } = await cli.runOrThrow(['container', 'inspect', '--format', '{{json .Config.Env}}', id], { maxOutput: MAX_ANSWER });
+      return (JSON.parse(stdout) as string[] | null) ?? [];
     },
     async readInside(id, paths) {
       const result = await cli.run(['exec', id, 'cat', ...paths], { timeoutMs: 10_000 });

@@ -4,7 +4,7 @@ import { oneLine, table } from '../output/text.ts';
 import { bytes } from '../output/units.ts';
 import { usage } from '../problem.ts';
 import type { Command } from './command.ts';
-import { timeText } from './status.ts';
+import { timeText } from './logs.ts';
 
 /** The rows of a table that fits on a screen. */
 const ROWS = 20;

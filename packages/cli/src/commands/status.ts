@@ -1,20 +1,19 @@
 /** Commands that show what happens and change nothing: status, logs, open, placement, events. */
-import type { Deployment, LogLine } from '@berth/wire/deployment';
+import type { Deployment } from '@berth/wire/deployment';
 import type { Event } from '@berth/wire/event';
 import type { Project } from '@berth/wire/project';
 import type { Cli } from '../cli.ts';
 import { backoff } from '@berth/kit/backoff';
 import { overview, type Overview } from '../attention.ts';
-import { CliError, EXIT, isAway, refused, usage } from '../problem.ts';
-import { tailOf } from '../deploy/log.ts';
+import { CliError, EXIT, isAway, refused } from '../problem.ts';
 import { stepsOf } from '../deploy/steps.ts';
-import { oneLine, safe, table } from '../output/text.ts';
+import { oneLine, table } from '../output/text.ts';
 import { ago, bytes, seconds } from '../output/units.ts';
 import { selectProject } from '../project/select.ts';
 import { openBrowser } from '../session/browser.ts';
 import { readStream } from '../sse.ts';
 import { type Command, textOf } from './command.ts';
-import { openDeployment } from './deploy.ts';
+import { lineCount, LOGS_COMMAND } from './logs.ts';
 
 const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
 const AWAY = { min: 500, max: 5_000 };
@@ -60,23 +59,7 @@ export const STATUS_COMMANDS: readonly Command[] = [
       cli.print({ project, running, latest }, () => projectStatus(cli, project, running, latest, node?.hostname ?? null));
     },
   },
-  {
-    name: 'logs',
-    summary: 'Print the log of a deployment: the newest one of the project, or the one that is named',
-    detail: 'The lines of building and starting. This version of Berth does not store what the application prints later.',
-    args: [{ name: 'project', doc: 'a project or the id of a deployment; default: the project of this folder' }],
-    options: [
-      { flags: '-f, --follow', doc: 'print new lines as they arrive, also those of the next deployments' },
-      { flags: '-n, --tail <lines>', doc: 'at most this many last lines (default 100)', parse: lineCount },
-      { flags: '--since <time>', doc: 'only lines since then: RFC 3339, or 10m, 2h, 1d', parse: timeText },
-      { flags: '--until <time>', doc: 'only lines until then', parse: timeText },
-      { flags: '--build', doc: 'only the lines of the build' },
-      { flags: '--previous', doc: 'of the deployment before' },
-    ],
-    aboutProject: true,
-    routes: ['deploymentLogs', 'projectDeployments', 'getDeployment'],
-    run: logs,
-  },
+  LOGS_COMMAND,
   {
     name: 'open',
     summary: 'Open the address of a project in a browser, or print it',
@@ -130,21 +113,6 @@ export const STATUS_COMMANDS: readonly Command[] = [
   },
 ];
 
-function lineCount(text: string): number {
-  const count = Number(text);
-  if (!Number.isInteger(count) || count < 0 || text.trim() === '') throw new Error('must be a whole number of at least 0');
-  return count;
-}
-
-const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
-export function timeText(text: string): number {
-  const [, count, unit] = /^(\d+)([smhd])$/.exec(text) ?? [];
-  if (count !== undefined) return Date.now() - Number(count) * UNITS[unit as keyof typeof UNITS];
-  const at = Date.parse(text);
-  if (Number.isNaN(at)) throw new Error('must be a time such as 2026-11-23T10:00:00Z, or 10m, 2h, 1d');
-  return at;
-}
-
 async function projectOrNone(cli: Cli, named: string | undefined): Promise<Project | null> {
   try {
     return await cli.project(named);
@@ -194,91 +162,10 @@ function projectStatus(cli: Cli, project: Project, running: Deployment | null, l
     lines.push(
       `deployment ${latest.generation} (${ago(latest.created_at, io.now())}): ${what}${latest.waiting === null ? '' : `, waiting: ${oneLine(latest.waiting)}`}`,
     );
-    lines.push(`next: ${latest.finished_at === null ? `berth deployment watch ${latest.id}` : `berth logs ${latest.id}`}`);
+    lines.push(`next: ${latest.finished_at === null ? `berth deployment watch ${latest.id}` : `berth logs ${latest.id} --build`}`);
   } else if (running === null) lines.push(`next: berth deploy ${project.name}`);
   if (project.deleting) lines.push('it is being deleted');
   return lines.join('\n');
-}
-
-async function logs(cli: Cli, [named]: readonly (string | undefined)[], options: Record<string, unknown>): Promise<void> {
-  const { follow, build, previous } = options;
-  const since = options['since'] as number | undefined;
-  const until = options['until'] as number | undefined;
-  const tail = (options['tail'] as number | undefined) ?? 100;
-  if (follow === true && (previous === true || until !== undefined)) throw usage('--follow cannot be combined with --previous or --until');
-  const newest = await openDeployment(cli, named ?? undefined);
-  const target = previous === true ? await before(cli, newest) : newest;
-  const wanted = (line: LogLine): boolean =>
-    (since === undefined || Date.parse(line.at) >= since) &&
-    (until === undefined || Date.parse(line.at) <= until) &&
-    (build !== true || isBuild(line));
-  const page = await tailOf(cli, target.id, tail, wanted);
-  if (page.unavailable !== null) cli.say(`note: ${page.unavailable}`);
-  if (cli.json && follow !== true)
-    return cli.print(
-      {
-        deployment_id: target.id,
-        generation: target.generation,
-        lines: page.lines,
-        ...(page.unavailable === null ? {} : { unavailable: page.unavailable }),
-      },
-      () => '',
-    );
-  for (const line of page.lines) printLogLine(cli, target.id, line);
-  if (follow === true) await followLogs(cli, target.project_id, target.id, page.next, wanted);
-}
-
-/** Steps of the agent's build task; lines of the start have other steps. */
-const isBuild = (line: LogLine): boolean => line.step === null || /build|clone|push|git|^#?\d+$/i.test(line.step);
-
-const printLogLine = (cli: Cli, deployment_id: string, line: LogLine): void =>
-  cli.printLine({ deployment_id, ...line }, () => safe(line.text));
-
-async function before(
-  cli: Cli,
-  newest: { id: string; project_id: string; generation: number },
-): Promise<{ id: string; project_id: string; generation: number }> {
-  const { items } = await cli.client().call('projectDeployments', { params: { id: newest.project_id }, query: { limit: 50 } });
-  const older = items.find((d) => d.generation < newest.generation);
-  if (older === undefined) throw refused('not_found', `deployment ${newest.generation} is the first one`);
-  return older;
-}
-
-/** Prints the lines of this deployment, then of each later one, until Ctrl-C. */
-async function followLogs(cli: Cli, projectId: string, id: string, after: number, wanted: (line: LogLine) => boolean): Promise<void> {
-  let current = { id, after: String(after) as string | null };
-  let awaySince: number | null = null;
-  const signal = cli.io.interrupted;
-  for (let tries = 0; !signal.aborted; ) {
-    try {
-      for await (const event of readStream(cli.session(), `/api/deployments/${current.id}/logs`, current.after, signal)) {
-        tries = 0;
-        awaySince = null;
-        if (event.id !== null) current.after = event.id;
-        if (event.event === 'line' && wanted(event.data as LogLine)) printLogLine(cli, current.id, event.data as LogLine);
-      }
-      if (signal.aborted) return;
-      const next = await nextDeployment(cli, projectId, current.id);
-      if (next !== null) {
-        cli.say(cli.paintErr('dim', `── deployment ${next.generation} ──`));
-        current = { id: next.id, after: null };
-      } else await cli.io.sleep(2_000, signal).catch(() => undefined);
-    } catch (error) {
-      if (!isAway(error)) throw error;
-      awaySince ??= cli.io.now();
-      if (cli.io.now() - awaySince > AWAY_MS)
-        throw new CliError(EXIT.unreachable, 'unreachable', `the control plane has not answered for ${AWAY_MS / 1000} s`, { cause: error });
-      if (tries === 0) cli.say('the control plane does not answer; trying again');
-      await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);
-    }
-  }
-}
-
-/** The oldest deployment that is newer than `id`. */
-async function nextDeployment(cli: Cli, projectId: string, id: string): Promise<{ id: string; generation: number } | null> {
-  const { items } = await cli.client().call('projectDeployments', { params: { id: projectId }, query: { limit: 50 } });
-  const at = items.findIndex((d) => d.id === id);
-  return (at < 0 ? items.at(-1) : items[at - 1]) ?? null;
 }
 
 async function events(cli: Cli, _: readonly (string | undefined)[], options: Record<string, unknown>): Promise<void> {

@@ -77,7 +77,7 @@ function nextFor(d: Deployment, project: string): string {
     return `berth project edit ${project} --container-port PORT, or change the port in the application; then berth deploy`;
   if (code === 'git_unknown_branch') return `push the branch, or berth project edit ${project} --branch BRANCH; then berth deploy`;
   if ((IN_REPOSITORY as readonly string[]).includes(code)) return 'correct it in the repository, push, then berth deploy';
-  return `berth logs ${d.id}, and the action for “${code}” in docs/troubleshooting.md`;
+  return `berth logs ${d.id} --build, and the action for “${code}” in docs/troubleshooting.md`;
 }
 
 export function printExplained(cli: Cli, d: Deployment, why: Explained): void {

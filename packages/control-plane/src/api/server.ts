@@ -51,11 +51,13 @@ import { nodeRoutes } from './routes/nodes.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { domainRoutes } from './routes/domains.ts';
 import { projectRoutes } from './routes/projects.ts';
+import { runtimeLogRoutes } from './routes/runtime-logs.ts';
 import { secretRoutes } from './routes/secrets.ts';
 import { systemRoutes } from './routes/system.ts';
 import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
 import { userRoutes } from './routes/users.ts';
+import { createReaders } from './runtime/readers.ts';
 import { createSignIns } from './auth/sign-ins.ts';
 import { createTokens } from './auth/tokens.ts';
 import { type RequestTraces, traceDeployments, traceRequests } from './traces.ts';
@@ -199,6 +201,9 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   hookRoutes(route, { ...deps, refusals: createAttempts(deps.now, REFUSED_DELIVERIES_A_MINUTE) });
   eventRoutes(route, { ...deps, holds });
   logRoutes(route, { ...deps, holds });
+  const readers = createReaders(deps);
+  server.addHook('onClose', () => readers.close());
+  runtimeLogRoutes(route, { ...deps, holds, agents, readers });
   nodeRoutes(route, { ...deps, nodeChanges });
   joiningRoutes(route, deps);
   gitRoutes(route, { ...deps, agents });
@@ -206,7 +211,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
   const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock), createNodeVersions(clock)];
   const quarantine = createQuarantine(clock);
-  agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine });
+  agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine, readers });
   agentDatasetRoutes(route, { ...deps, agents });
   metricRoutes(route, { ...deps, agents });
   gatewayRoutes(route, {

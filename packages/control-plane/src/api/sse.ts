@@ -5,7 +5,7 @@ import Negotiator from 'negotiator';
 
 export type EventStream = {
   /** Resolves when the socket accepts more data. Throws an AbortError when the client disconnects or the server closes. */
-  send(event: { event: string; data: unknown; id?: number }): Promise<void>;
+  send(event: { event: string; data: unknown; id?: number | string }): Promise<void>;
   comment(text: string): Promise<void>;
   end(): void;
 };

@@ -25,6 +25,7 @@ import type { NameFilter, Page, Paged } from './page.ts';
 import type { SecretStore } from './secrets.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
 import type { UsageStore } from './usage.ts';
+import type { ExitStore, LogRelay, LogWantStore } from './runtime-logs.ts';
 import type { ProjectKeyStore } from './vault.ts';
 import type {
   ApiSessionStore,
@@ -408,6 +409,8 @@ export type Stores = {
   flow: FlowStore;
   tasks: TaskStore;
   logs: LogStore;
+  logWants: LogWantStore;
+  exits: ExitStore;
   nodes: NodeStore;
   joinTokens: JoinTokenStore;
   admissions: AdmissionStore;
@@ -440,6 +443,8 @@ export type Stores = {
   metrics: MetricsStore;
   /** Carries notifications to other control planes on the same database; null if there can be only one. */
   notifier: Notifier | null;
+  /** Carries lines of runtime logs to other control planes; null if there can be only one. */
+  logRelay: LogRelay | null;
   /** Runs a trivial query, for /readyz. */
   ping(): Promise<void>;
   close(): Promise<void>;

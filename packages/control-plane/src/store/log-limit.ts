@@ -3,7 +3,9 @@
  * first. Logs of the newest deployments of each project go last. Live deployments keep their logs.
  */
 import { isTerminal } from '@berth/wire/vocabulary';
+import type { ExpressionBuilder } from 'kysely';
 import type { Database } from './engine/database.ts';
+import type { Tables } from './engine/tables.ts';
 import { removeLog } from './log-removal.ts';
 import type { FirstProtected } from './first-protected.ts';
 
@@ -13,8 +15,21 @@ const PAGE_SIZE = 5;
 /** Bytes of a line's row and its index entry, besides its text. Measured (bench/retention.ts): 115 on SQLite, 180 on PostgreSQL. */
 const LINE_BYTES = 180;
 
-type Head = { bytes: number; last_seq: number; left_out: number };
-const weightOf = ({ bytes, last_seq, left_out }: Head): number => bytes + (last_seq - left_out) * LINE_BYTES;
+type Head = { bytes: number; last_seq: number; left_out: number; exit_bytes: number };
+const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number =>
+  bytes + (last_seq - left_out) * LINE_BYTES + Number(exit_bytes);
+
+/** Size of the last lines of the containers of a deployment, as a column of a query on log_heads. */
+const exitBytes = (eb: ExpressionBuilder<Tables, 'log_heads'>) =>
+  eb.fn
+    .coalesce(
+      eb
+        .selectFrom('container_exits')
+        .select((e) => e.fn.sum<number>('container_exits.bytes').as('sum'))
+        .whereRef('container_exits.deployment_id', '=', 'log_heads.deployment_id'),
+      eb.lit(0),
+    )
+    .as('exit_bytes');
 
 /** Returns the number of logs that it removed because of the limit. */
 export async function* limitLogs(
@@ -56,7 +71,7 @@ async function* sizesByProject(db: Database, now: () => number): AsyncGenerator<
     const page = await db.kysely
       .selectFrom('log_heads')
       .innerJoin('deployments', 'deployments.id', 'log_heads.deployment_id')
-      .select(['log_heads.deployment_id', 'bytes', 'last_seq', 'left_out', 'project_id', 'log_removed_at'])
+      .select((eb) => ['log_heads.deployment_id', 'log_heads.bytes', 'last_seq', 'left_out', 'project_id', 'log_removed_at', exitBytes(eb)])
       .where('log_heads.deployment_id', '>', after)
       .orderBy('log_heads.deployment_id')
       .limit(HEADS_PER_STEP)
@@ -83,7 +98,7 @@ async function oldestLog(db: Database, projectId: string, after: number, before:
     const page = await db.kysely
       .selectFrom('deployments')
       .innerJoin('log_heads', 'log_heads.deployment_id', 'deployments.id')
-      .select(['deployments.id', 'generation', 'status', 'bytes', 'last_seq', 'left_out'])
+      .select((eb) => ['deployments.id', 'generation', 'status', 'log_heads.bytes', 'last_seq', 'left_out', exitBytes(eb)])
       .where('project_id', '=', projectId)
       .where('log_removed_at', 'is', null)
       .where('generation', '>', from)

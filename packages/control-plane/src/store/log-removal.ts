@@ -41,5 +41,6 @@ export async function removeLogStep(tx: Tx, deploymentId: string): Promise<boole
   if (firstLineAfterStep !== undefined) return false;
   await tx.deleteFrom('log_heads').where('deployment_id', '=', deploymentId).execute();
   await tx.deleteFrom('log_marks').where('deployment_id', '=', deploymentId).execute();
+  await tx.deleteFrom('container_exits').where('deployment_id', '=', deploymentId).execute();
   return true;
 }

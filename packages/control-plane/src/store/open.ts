@@ -17,6 +17,7 @@ import { createDeploymentStore } from './deployments.ts';
 import { createDeviceCodeStore } from './identity/device-codes.ts';
 import { createDeviceTokenStore } from './identity/device-tokens.ts';
 import { createEventStore } from './events.ts';
+import { createExitStore } from './exits.ts';
 import { createFlowStore } from './flow.ts';
 import { createDeployKeyStore } from './git/deploy-keys.ts';
 import { createGitHostStore } from './git/git-hosts.ts';
@@ -26,6 +27,7 @@ import { createJoinTokenStore } from './identity/join-tokens.ts';
 import { createIdempotencyAnswerStore } from './idempotency-answers.ts';
 import { createMetricsStore } from './metric-counts.ts';
 import { createHookStore } from './hooks.ts';
+import { createLogWantStore } from './log-wants.ts';
 import { createLogStore } from './logs.ts';
 import { createMetaStore } from './meta.ts';
 import { createNodeQueryCache } from './memory/node-query-cache.ts';
@@ -129,6 +131,8 @@ export function storesOn(
     flow: createFlowStore(db, memory, queryCache, now),
     tasks: createTaskStore(db, memory),
     logs: createLogStore(db),
+    logWants: createLogWantStore(db),
+    exits: createExitStore(db),
     nodes: createNodeStore(db, memory, now, newId),
     joinTokens: createJoinTokenStore(db),
     admissions: createAdmissionStore(db, newId),
@@ -161,6 +165,7 @@ export function storesOn(
     retention: createRetentionStore(db, memory),
     metrics: createMetricsStore(db, memory),
     notifier: db.notifier,
+    logRelay: db.logRelay,
     async ping() {
       await db.kysely.selectFrom('meta').select('key').limit(1).execute();
     },

@@ -343,6 +343,7 @@ async function removeLogs(db: Database, projectId: string): Promise<void> {
     await db.write(async (tx) => {
       await tx.deleteFrom('log_lines').where('deployment_id', '=', id).execute();
       await tx.deleteFrom('log_heads').where('deployment_id', '=', id).execute();
+      await tx.deleteFrom('container_exits').where('deployment_id', '=', id).execute();
     });
     await nextTurn();
   }

@@ -81,7 +81,11 @@ const TAGGED: Requests<With<'etag'>> = {
   gatewayPolicy: async () => ({}),
   agentTasks: async () => ({ query: { node_id: await register(api, { hostname: named().name }) } }),
 };
-const STREAMS: Requests<With<'streams'>> = { deploymentLogs: async () => of(await deployment()), events: async () => ({}) };
+const STREAMS: Requests<With<'streams'>> = {
+  deploymentLogs: async () => of(await deployment()),
+  events: async () => ({}),
+  projectLogs: async () => of(await project()),
+};
 
 const rows = (flag: (route: Route) => boolean): RouteName[] => (Object.keys(ROUTES) as RouteName[]).filter((name) => flag(ROUTES[name]));
 const call = (name: RouteName, given: Input): Promise<Reply> => api.call(name, given);

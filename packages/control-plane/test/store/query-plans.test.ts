@@ -32,6 +32,7 @@ const GROWS = [
   'log_lines',
   'log_heads',
   'log_marks',
+  'container_exits',
   'idempotency_keys',
   ...DATA,
   ...IDENTITY,

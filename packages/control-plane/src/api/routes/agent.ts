@@ -5,6 +5,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { failPoint } from '@berth/kit/fail-point';
 import { derived } from '@berth/kit/live';
 import type { NodeRegister } from '@berth/wire/node';
+import { LOGS_WANTED_HEADER } from '@berth/wire/runtime';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
 import type { NodeSecret } from '../../domain/agent-identity.ts';
@@ -27,6 +28,7 @@ import type { NodeNotes } from '../node-notes.ts';
 import type { Quarantine } from '../node-quarantine.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
+import type { Readers } from '../runtime/readers.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
 /** A registration lists all containers and cached datasets of a node. Log lines arrive in batches of up to 1,000. */
@@ -35,10 +37,17 @@ const LARGE = { bodyLimit: 8 * 1_048_576 };
 /** ETag of the empty list, computed once because it is by far the most common answer. */
 const NO_TASKS = etagOf('[]');
 
-type Deps = ApiDeps & { holds: Holds; agents: Agents; nodeChanges: NodeChangeLog; nodeNotes: readonly NodeNotes[]; quarantine: Quarantine };
+type Deps = ApiDeps & {
+  holds: Holds;
+  agents: Agents;
+  nodeChanges: NodeChangeLog;
+  nodeNotes: readonly NodeNotes[];
+  quarantine: Quarantine;
+  readers: Pick<Readers, 'tagOf'>;
+};
 
 export function agentRoutes(route: Define, deps: Deps): void {
-  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes, quarantine } = deps;
+  const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes, quarantine, readers } = deps;
   const deletedDatasets = createDeletedDatasets(stores, changes);
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
@@ -136,14 +145,16 @@ export function agentRoutes(route: Define, deps: Deps): void {
       await agents.checkNode(request, query.node_id);
       const open = await stores.tasks.openFor(query.node_id, now());
       const tasks = (await delivery.forList(query.node_id, open)).map(taskView);
-      return { tasks, etag: tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks)) };
+      const listed = tasks.length === 0 ? NO_TASKS : etagOf(JSON.stringify(tasks));
+      const logs = readers.tagOf(query.node_id);
+      return { tasks, logs, etag: logs === null ? listed : etagOf(`${listed} ${logs}`) };
     };
     const knownEtag = request.headers['if-none-match'];
     const isNew = (result: Awaited<ReturnType<typeof read>>): boolean =>
-      knownEtag === undefined ? result.tasks.length > 0 : !matchesEtag(knownEtag, result.etag);
+      knownEtag === undefined ? result.tasks.length > 0 || result.logs !== null : !matchesEtag(knownEtag, result.etag);
     const hold = query.wait === undefined || query.wait === 0 ? null : holds.begin('tasks', reply.raw);
     try {
-      const { tasks, etag } =
+      const { tasks, logs, etag } =
         hold === null
           ? await read()
           : await readUntil(read, isNew, {
@@ -153,6 +164,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
               hold,
             });
       setEtag(etag);
+      if (logs !== null) void reply.header(LOGS_WANTED_HEADER, logs);
       if (!matchesEtag(knownEtag, etag)) return tasks;
       void reply.code(304).send();
       return SENT;

@@ -66,6 +66,8 @@ const TABLES = {
   log_heads: { log: true },
   log_marks: { log: true },
   log_lines: { log: true },
+  container_exits: { log: true },
+  log_wants: { left: true },
 } satisfies Record<keyof Tables, { number?: string; left?: true; log?: true }>;
 
 type Rule = { number?: string; left?: true; log?: true };

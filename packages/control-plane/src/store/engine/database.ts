@@ -4,6 +4,7 @@
  */
 import { type Dialect, Kysely } from 'kysely';
 import type { Notifier } from '../../domain/changes.ts';
+import type { LogRelay } from '../../domain/runtime-logs.ts';
 import type { QueryKind } from '../../domain/stores.ts';
 import { type Capabilities, POSTGRES, SQLITE } from './capabilities.ts';
 import { createConnection, createRetries, type Connection, type WithRetries } from './connection.ts';
@@ -11,6 +12,7 @@ import { StoreError, type StoreLog } from './errors.ts';
 import { allMigrations } from './migrations/all.ts';
 import { type BeforeMigration, type LoggedStep, migrate, requireMigrated } from './migrate.ts';
 import { createNotifier } from './postgres-notify.ts';
+import { createLogRelay } from './postgres-relay.ts';
 import { openPostgres } from './postgres.ts';
 import { createRecorder, type Recorder } from '../datasets/recording.ts';
 import { openSqlite, openSqliteBeside } from './sqlite.ts';
@@ -21,6 +23,8 @@ type OnQuery = (operation: QueryKind, seconds: number) => void;
 export type Database = Connection & {
   /** Notifies other control planes on the same database of changes; null if there can be none. */
   notifier: Notifier | null;
+  /** Carries runtime logs to other control planes; null if there can be none. */
+  logRelay: LogRelay | null;
   /** Records dataset versions in its own thread; null: they are recorded through this connection. */
   recorder: Recorder | null;
   /** Calls `listener` after every statement of this connection. */
@@ -38,6 +42,7 @@ type Engine = {
   /** Throws StoreError if Berth cannot rely on this engine; may log a warning. */
   check?: (db: Kysely<unknown>, log: StoreLog) => Promise<void>;
   notifier?: () => Notifier & { close(): Promise<void> };
+  logRelay?: () => LogRelay & { close(): Promise<void> };
   recorder?: Recorder;
   release: () => void;
 };
@@ -72,14 +77,17 @@ export async function openDatabase(url: string, log: StoreLog, now: () => number
     throw error;
   }
   const notifier = engine.notifier?.() ?? null;
+  const logRelay = engine.logRelay?.() ?? null;
   const recorder = engine.recorder ?? null;
   return {
     ...createConnection(kysely, capabilities, withRetries),
     notifier,
+    logRelay,
     recorder,
     onQuery: (listener) => void listeners.push(listener),
     async close() {
       await notifier?.close();
+      await logRelay?.close();
       await recorder?.close();
       await kysely.destroy();
       engine.release();
@@ -108,6 +116,7 @@ export async function openBeside(url: string, log: StoreLog): Promise<Database> 
   return {
     ...createConnection(kysely, capabilities, withRetries),
     notifier: null,
+    logRelay: null,
     recorder: null,
     onQuery: () => {},
     close: () => kysely.destroy(),
@@ -160,7 +169,13 @@ function engineOf(url: string, log: StoreLog, now: () => number, image?: Buffer)
     return { dialect, capabilities: SQLITE, release, name: path, ...(rest === ':memory:' ? {} : { recorder: createRecorder(path) }) };
   }
   if (scheme === 'postgres' || scheme === 'postgresql') {
-    return { ...openPostgres(url), capabilities: POSTGRES, notifier: () => createNotifier(url, log), release: () => {} };
+    return {
+      ...openPostgres(url),
+      capabilities: POSTGRES,
+      notifier: () => createNotifier(url, log),
+      logRelay: () => createLogRelay(url, log),
+      release: () => {},
+    };
   }
   // The message must not contain the whole URL, which may hold a password.
   throw new StoreError('unsupported_url', `DATABASE_URL: "${scheme}:…" is not known; use sqlite:path or postgres://…`);

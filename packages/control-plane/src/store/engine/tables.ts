@@ -6,6 +6,7 @@ import type { Trigger } from '@berth/wire/deployment';
 import type { SecretDelivery, SecretScope } from '@berth/wire/secret';
 import type { Verdict } from '@berth/wire/hook';
 import type { NotificationKind, ProblemKind } from '@berth/wire/notification';
+import type { RuntimeStream } from '@berth/wire/runtime';
 import type { DeploymentState, HealthState, NodeRole, Role, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { Generated, Insertable, Kysely, Selectable, Transaction } from 'kysely';
 import type { CleanUpRecord } from '../../domain/clean-up.ts';
@@ -573,6 +574,39 @@ export type Tables = {
   log_heads: { deployment_id: string; last_seq: number; bytes: number; left_out: number };
   /** High-water mark of the lines that an attempt has sent. */
   log_marks: { task_id: string; attempt: number; deployment_id: string; next_line: number };
+  /**
+   * Logs of containers that somebody reads now. `owner`: the control plane whose readers wait. `expires_at`: uptime clock. `position`:
+   * the last line that the owner has, by the clock of the node.
+   */
+  log_wants: {
+    key: string;
+    owner: string;
+    node_id: string;
+    deployment_id: string;
+    mode: 'follow' | 'read';
+    tail: number;
+    since_at: Ms | null;
+    until_at: Ms | null;
+    stream: RuntimeStream | null;
+    position: string | null;
+    expires_at: UptimeMs;
+  };
+  /** Ends of containers. `run`: identifies one run of one container. `lines`: JSON. */
+  container_exits: {
+    deployment_id: string;
+    run: string;
+    node_id: string | null;
+    container: string;
+    exit_code: number | null;
+    out_of_memory: Flag;
+    error: string | null;
+    started_at: Ms | null;
+    finished_at: Ms | null;
+    stored_at: Ms;
+    truncated: Flag;
+    bytes: number;
+    lines: Json;
+  };
 };
 
 export type Row<T extends keyof Tables> = Selectable<Tables[T]>;

@@ -28,6 +28,7 @@ const KEYS: Record<string, readonly string[]> = {
   log_heads: ['deployment_id'],
   log_lines: ['deployment_id', 'seq'],
   log_marks: ['task_id'],
+  container_exits: ['deployment_id', 'run'],
   uptime: [],
 };
 

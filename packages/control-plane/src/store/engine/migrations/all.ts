@@ -25,6 +25,7 @@ import { backups } from './0019_backups.ts';
 import { sharedSecret } from './0021_shared_secret.ts';
 import { volumes } from './0023_volumes.ts';
 import { domains } from './0024_domains.ts';
+import { runtimeLogs } from './0025_runtime_logs.ts';
 import { usage } from './0026_usage.ts';
 import { notifications } from './0027_notifications.ts';
 import { cleanUp } from './0028_clean_up.ts';
@@ -52,6 +53,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0021_shared_secret': sharedSecret(capabilities),
   '0023_volumes': volumes(capabilities),
   '0024_domains': domains(capabilities),
+  '0025_runtime_logs': runtimeLogs(capabilities),
   '0026_usage': usage(capabilities),
   '0027_notifications': notifications(capabilities),
   '0028_clean_up': cleanUp(capabilities),

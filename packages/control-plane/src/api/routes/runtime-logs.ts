@@ -1,0 +1,414 @@
+/**
+ * Runtime logs: what the containers of a project print, as JSON or as a live stream, and how containers ended. The lines come from the
+ * agents (api/runtime/readers.ts); only ends of containers are stored.
+ *
+ * Events of the stream: `line` (a RuntimeLine), `lost` (lines that were not sent, with their number), `gone` (a node cannot be read now).
+ * The id of a line holds the position in the log of each deployment, so Last-Event-ID resumes an interrupted stream.
+ */
+import { createHash } from 'node:crypto';
+import { DEFAULT_TAIL, type Exit, type GoneNode, type LostLines, MAX_TAIL, type RuntimeLine, type RuntimeLogs } from '@berth/wire/runtime';
+import type { QueryOf } from '@berth/wire/routes';
+import { isTerminal } from '@berth/wire/vocabulary';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import { isOnline } from '../../domain/placement.ts';
+import type { NodeRecord } from '../../domain/records.ts';
+import type { ExitRecord } from '../../domain/runtime-logs.ts';
+import type { Agents } from '../agents.ts';
+import type { Callers } from '../auth/callers.ts';
+import { type Define, SENT } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import type { Hold, Holds } from '../holds.ts';
+import type { Channel, ChannelLine } from '../runtime/channel.ts';
+import { canReadLogs, type Readers, waitFor } from '../runtime/readers.ts';
+import { type EventStream, openEventStream } from '../sse.ts';
+import { time } from '../views.ts';
+
+/** How often a stream looks which deployments of the project run. */
+const LOOK_MS = 2_000;
+const HEARTBEAT_MS = 15_000;
+/** An agent sends something at least every 5 s while it reads a log. */
+const SILENT_MS = 15_000;
+const LINES_AT_ONCE = 500;
+/** Deployments of one project that a stream follows at once. */
+const MOST_SOURCES = 6;
+/** Time that a stream gives to the last lines of a container that is being removed. */
+const LAST_LINES_MS = 60_000;
+/** A viewer must take the first lines, which are in memory for it alone, within this time. */
+const FIRST_LINES_MS = 30_000;
+
+type Query = QueryOf<'projectLogs'>;
+type Target = { id: string; node_id: string | null; ended: boolean };
+type Deps = ApiDeps & { holds: Holds; callers: Callers; agents: Agents; readers: Readers };
+
+export function runtimeLogRoutes(route: Define, deps: Deps): void {
+  const { stores, changes, holds, callers, agents, readers, now, limits } = deps;
+
+  route('projectLogs', async ({ params, query, user, stream, request, reply }) => {
+    const project = await stores.projects.get(params.id);
+    if (query.deployment_id !== undefined) await deploymentOf(project.id, query.deployment_id);
+    if (!stream) return read(project.id, query, request, reply);
+    if (query.until !== undefined) throw invalid('until', 'stream', 'a stream has no end; leave it out, or request JSON');
+    return follow(project.id, query, user.id, request, reply);
+  });
+
+  route('deploymentExits', async ({ params }) => {
+    const deployment = await stores.deployments.get(params.id);
+    return { items: (await stores.exits.list(deployment.id)).map(exitView) };
+  });
+
+  route('agentLogWants', async ({ query, request }) => {
+    await agents.checkNode(request, query.node_id);
+    return { items: await readers.wantsOf(query.node_id) };
+  });
+
+  route(
+    'agentLogBatch',
+    async ({ params, body, request }) => {
+      await agents.checkNode(request, body.node_id);
+      return readers.accept(params.key, body);
+    },
+    { bodyLimit: 8 * 1_048_576 },
+  );
+
+  route(
+    'agentExits',
+    async ({ body, request }) => {
+      await agents.checkNode(request, body.node_id);
+      const known = new Map((await stores.deployments.getMany([...new Set(body.exits.map((e) => e.deployment_id))])).map((d) => [d.id, d]));
+      let stored = 0;
+      for (const { container_id, started_at, finished_at, ...exit } of body.exits) {
+        // A node reports only about deployments that it runs or ran. One that moved has its new node.
+        if (known.get(exit.deployment_id) === undefined) continue;
+        const run = createHash('sha256').update(`${container_id} ${started_at}`).digest('base64url').slice(0, 22);
+        const at = (text: string | null): number | null => (text === null ? null : Date.parse(text));
+        const record = { ...exit, run, node_id: body.node_id, started_at: at(started_at), finished_at: at(finished_at) };
+        if (await stores.exits.add(record, now())) stored += 1;
+      }
+      return { stored };
+    },
+    { bodyLimit: 8 * 1_048_576 },
+  );
+
+  async function deploymentOf(projectId: string, id: string) {
+    const deployment = await stores.deployments.get(id);
+    if (deployment.project_id !== projectId) throw new DomainError('not_found', 'the project has no such deployment');
+    return deployment;
+  }
+
+  /** Returns the deployments whose containers may print now, or the named one. */
+  async function targetsOf(projectId: string, named: string | undefined): Promise<Target[]> {
+    if (named !== undefined) {
+      const { id, node_id, status } = await deploymentOf(projectId, named);
+      return [{ id, node_id, ended: isTerminal(status) }];
+    }
+    const [running, deploying] = await Promise.all(
+      (['running', 'deploying'] as const).map((status) =>
+        stores.deployments.list({ project_id: projectId, status }, { limit: MOST_SOURCES, cursor: null }),
+      ),
+    );
+    const live = [...(running?.items ?? []), ...(deploying?.items ?? [])].filter((d) => d.node_id !== null);
+    return live.map(({ id, node_id }) => ({ id, node_id, ended: false }));
+  }
+
+  /** Returns the node, or why its logs cannot be read now. */
+  async function nodeOf(id: string | null): Promise<{ node: NodeRecord | null; problem: string | null }> {
+    const [node] = id === null ? [] : await stores.nodes.getMany([id]);
+    if (node === undefined) return { node: null, problem: 'its node does not exist any more' };
+    if (!canReadLogs(node)) return { node, problem: `the agent of node ${node.hostname} sends no logs` };
+    if (!isOnline(node, now(), limits)) return { node, problem: `node ${node.hostname} is offline since ${time(node.last_seen_at)}` };
+    return { node, problem: null };
+  }
+
+  async function read(projectId: string, query: Query, request: FastifyRequest, reply: FastifyReply): Promise<RuntimeLogs> {
+    const targets = await targetsOf(projectId, query.deployment_id);
+    const tail = query.tail ?? DEFAULT_TAIL;
+    const gone = new AbortController();
+    reply.raw.on('close', () => gone.abort());
+    const parts = await Promise.all(targets.map((target) => linesOf(target, query, tail, gone.signal)));
+    if (targets.length === 0) parts.push(await lastEnd(projectId, query, tail));
+    request.log.debug({ project: projectId, parts: parts.length }, 'runtime log read');
+    const lines = parts.flatMap((part) => part.lines).sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+    const problems = parts.flatMap((part) => part.unavailable ?? []);
+    return {
+      lines: tail === 0 ? [] : lines.slice(-tail),
+      truncated: lines.length > tail || parts.some((part) => part.truncated),
+      ...(problems.length === 0 ? {} : { unavailable: problems.join('; ') }),
+    };
+  }
+
+  async function linesOf(target: Target, query: Query, tail: number, signal: AbortSignal): Promise<RuntimeLogs> {
+    if (target.ended) return storedLines(await stores.exits.list(target.id), query, tail);
+    const { node, problem } = await nodeOf(target.node_id);
+    if (node === null || problem !== null) return { lines: [], truncated: false, unavailable: problem ?? 'unknown' };
+    const { channel, problem: unread } = await readers.read(
+      { deployment_id: target.id, node_id: node.id, tail, ...rangeOf(query), stream: query.stream ?? null, after: null },
+      signal,
+    );
+    const lines = linesIn(channel).map((line) => lineView(target.id, line, channel));
+    return { lines, truncated: channel.leftOut() > 0, ...(unread === null ? {} : { unavailable: unread }) };
+  }
+
+  /** Where nothing runs, the stored end of the newest container answers. */
+  async function lastEnd(projectId: string, query: Query, tail: number): Promise<RuntimeLogs> {
+    const { items } = await stores.deployments.list({ project_id: projectId }, { limit: 20, cursor: null });
+    for (const { id } of items) {
+      const exits = await stores.exits.list(id);
+      if (exits.length > 0) return storedLines(exits.slice(0, 1), query, tail);
+    }
+    return { lines: [], truncated: false, unavailable: 'nothing of this project runs, and no end of a container is stored' };
+  }
+
+  async function follow(
+    projectId: string,
+    query: Query,
+    userId: string,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<typeof SENT> {
+    const hold = holds.begin('logs', reply.raw, userId);
+    if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
+    reply.hijack();
+    const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
+    const viewer = createViewer(stream, query, hold, positionsIn(request.headers['last-event-id']));
+    try {
+      await viewer.run(projectId, () => callers.user(request.headers.authorization));
+    } catch (error) {
+      // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
+      if (!hold.signal.aborted && !(error instanceof DomainError))
+        request.log.error({ err: error, project: projectId }, 'runtime log stream failed');
+    } finally {
+      viewer.stop();
+      hold.release();
+      stream.end();
+    }
+    return SENT;
+  }
+
+  type Position = { stdout: string; stderr: string };
+  type Source = { stop: AbortController; done: Promise<void>; node_id: string | null; endingAt: number | null };
+
+  function createViewer(stream: EventStream, query: Query, hold: Hold, resumed: ReadonlyMap<string, Position>) {
+    const positions = new Map<string, Position>();
+    const sources = new Map<string, Source>();
+    let quietSince = performance.now();
+    let failure: unknown = null;
+    /** Deployments that this stream has shown: their next source goes on where the last one ended. */
+    let isFirstLook = true;
+
+    const send = async (event: string, data: RuntimeLine | LostLines | GoneNode, id?: string): Promise<void> => {
+      quietSince = performance.now();
+      await stream.send({ event, data, ...(id === undefined ? {} : { id }) });
+    };
+
+    async function sendLine(id: string, line: ChannelLine, channel: Channel): Promise<void> {
+      const at = positions.get(id) ?? { stdout: '', stderr: '' };
+      positions.set(id, { ...at, [line.stream]: line.at });
+      if (query.stream === undefined || line.stream === query.stream) await send('line', lineView(id, line, channel), idOf(positions));
+    }
+
+    /** Sends the lines before now, and returns the function that tells which lines of the channel were among them. */
+    async function sendFirst(target: Target, node: NodeRecord, begin: Begin, signal: AbortSignal): Promise<(line: ChannelLine) => boolean> {
+      const late = AbortSignal.any([signal, AbortSignal.timeout(FIRST_LINES_MS)]);
+      const request = { deployment_id: target.id, node_id: node.id, until: null, stream: null };
+      const { channel } = await readers.read({ ...request, ...begin }, late);
+      const lines = linesIn(channel).filter((line) => begin.known === null || line.at > begin.known[line.stream]);
+      const [first] = lines;
+      if (begin.known !== null && channel.leftOut() > 0 && first !== undefined)
+        await send('lost', {
+          deployment_id: target.id,
+          count: channel.leftOut(),
+          from: begin.after,
+          to: lineView(target.id, first, channel).at,
+        });
+      for (const line of lines) {
+        late.throwIfAborted();
+        await sendLine(target.id, line, channel);
+      }
+      const shown = begin.known ?? { stdout: '', stderr: '' };
+      const last = lines.at(-1)?.at ?? '';
+      const newest = (of: 'stdout' | 'stderr'): string =>
+        lines.findLast((l) => l.stream === of)?.at ?? (shown[of] > last ? shown[of] : last);
+      const [stdout, stderr] = [newest('stdout'), newest('stderr')];
+      // Ends the comparison soon: the clock of the node may be set back.
+      const until = performance.now() + 5_000;
+      return (line) => performance.now() < until && line.at <= (line.stream === 'stdout' ? stdout : stderr);
+    }
+
+    async function source(target: Target, signal: AbortSignal, isEnding: () => boolean): Promise<void> {
+      let said = '';
+      const gone = async (node: string | null, message: string): Promise<void> => {
+        if (said !== message) await send('gone', { deployment_id: target.id, node, message });
+        said = message;
+      };
+      for (;;) {
+        const { node, problem } = await nodeOf(target.node_id);
+        if (node === null || problem !== null) {
+          await gone(node?.hostname ?? null, problem ?? '');
+          await pause(LOOK_MS, signal);
+          continue;
+        }
+        const held = await readers.follow(target.id, node.id);
+        try {
+          const { channel } = held;
+          let at = channel.end();
+          const wasShown = await sendFirst(target, node, beginOf(target.id), signal);
+          let before: string | null = null;
+          let isFirst = true;
+          for (;;) {
+            for (const { lost, line } of channel.after(at, LINES_AT_ONCE)) {
+              const skip = line !== null && wasShown(line);
+              const to = line === null ? null : lineView(target.id, line, channel).at;
+              // Before the first new line, missing numbers may belong to lines that the first read has shown.
+              if (lost > 0 && !isFirst) await send('lost', { deployment_id: target.id, count: lost, from: before, to });
+              at = line?.pos ?? channel.end();
+              before = to ?? before;
+              if (line === null || skip) continue;
+              isFirst = false;
+              said = '';
+              await sendLine(target.id, line, channel);
+            }
+            if (channel.ended() && at >= channel.end()) break;
+            if (channel.problem() !== null && !isEnding()) await gone(node.hostname, channel.problem() ?? '');
+            const silent = performance.now() - (channel.heardAt() ?? held.since);
+            if (silent > SILENT_MS)
+              await gone(node.hostname, `node ${node.hostname} has sent nothing for ${Math.floor(SILENT_MS / 1000)} s`);
+            await waitFor(channel, () => channel.end() > at || channel.ended(), LOOK_MS, signal);
+            signal.throwIfAborted();
+          }
+        } finally {
+          held.release();
+        }
+        if (isEnding()) return;
+        await pause(LOOK_MS, signal);
+      }
+    }
+
+    type Begin = { tail: number; since: number | null; after: string | null; known: Position | null };
+    /** Where a source begins: after the last line that was shown, else with the lines that the request asks for. */
+    function beginOf(id: string): Begin {
+      const known = positions.get(id) ?? resumed.get(id);
+      if (known !== undefined)
+        return { tail: MAX_TAIL, since: null, after: known.stdout > known.stderr ? known.stdout : known.stderr, known };
+      // A deployment that starts while the stream is open is shown from its first line.
+      if (!firsts.has(id)) return { tail: MAX_TAIL, since: null, after: null, known: null };
+      return { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null, known: null };
+    }
+    const firsts = new Set<string>();
+
+    return {
+      async run(projectId: string, check: () => Promise<unknown>): Promise<void> {
+        for (;;) {
+          const moved = changes.wait('work', LOOK_MS, hold.signal);
+          // Ends the stream when the token expires or the user is disabled.
+          await check();
+          await stores.projects.get(projectId);
+          const targets = await targetsOf(projectId, query.deployment_id);
+          if (isFirstLook && resumed.size === 0) for (const { id } of targets) firsts.add(id);
+          isFirstLook = false;
+          for (const target of targets) {
+            const known = sources.get(target.id);
+            if (known !== undefined && known.node_id === target.node_id) continue;
+            known?.stop.abort();
+            if (sources.size < MOST_SOURCES || known !== undefined) start(target);
+          }
+          for (const [id, entry] of sources) {
+            if (targets.some((target) => target.id === id && !target.ended)) continue;
+            entry.endingAt ??= performance.now();
+            if (performance.now() - entry.endingAt > LAST_LINES_MS) entry.stop.abort();
+          }
+          if (performance.now() - quietSince >= HEARTBEAT_MS) {
+            quietSince = performance.now();
+            await stream.comment('still here');
+          }
+          await moved;
+          hold.signal.throwIfAborted();
+          if (failure !== null) throw failure;
+        }
+      },
+      stop() {
+        for (const { stop } of sources.values()) stop.abort();
+      },
+    };
+
+    function start(target: Target): void {
+      const stop = new AbortController();
+      const entry: Source = { stop, done: Promise.resolve(), node_id: target.node_id, endingAt: null };
+      sources.set(target.id, entry);
+      entry.done = source(target, AbortSignal.any([stop.signal, hold.signal]), () => entry.endingAt !== null)
+        .catch((error: unknown) => {
+          if (!stop.signal.aborted && !hold.signal.aborted) failure = error;
+        })
+        .finally(() => {
+          if (sources.get(target.id) === entry) sources.delete(target.id);
+        });
+    }
+  }
+}
+
+const rangeOf = ({ since, until }: Query): { since: number | null; until: number | null } => ({
+  since: since === undefined ? null : Date.parse(since),
+  until: until === undefined ? null : Date.parse(until),
+});
+
+const linesIn = (channel: Channel): ChannelLine[] => channel.after(0, MAX_TAIL).flatMap(({ line }) => line ?? []);
+
+const lineView = (deployment_id: string, { at, stream, text }: ChannelLine, channel: Channel): RuntimeLine => ({
+  at: channel.offset() === 0 ? at : time(Date.parse(at) + channel.offset()),
+  deployment_id,
+  stream,
+  text,
+});
+
+/** The id of a line: the newest position of each deployment, so that a stream can be resumed at any control plane. */
+const idOf = (positions: ReadonlyMap<string, { stdout: string; stderr: string }>): string =>
+  [...positions]
+    .slice(-4)
+    .map(([id, { stdout, stderr }]) => `${id}~${stdout}~${stderr}`)
+    .join(',');
+
+const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z)?$/;
+function positionsIn(header: string | string[] | undefined): Map<string, { stdout: string; stderr: string }> {
+  const found = new Map<string, { stdout: string; stderr: string }>();
+  if (typeof header !== 'string' || header.length > 2_000) return found;
+  for (const part of header.split(',')) {
+    const [id = '', stdout = '', stderr = '', ...more] = part.split('~');
+    if (/^[\w-]{1,64}$/.test(id) && TIME.test(stdout) && TIME.test(stderr) && stdout + stderr !== '' && more.length === 0)
+      found.set(id, { stdout, stderr });
+  }
+  return found;
+}
+
+function storedLines(exits: readonly ExitRecord[], query: Query, tail: number): RuntimeLogs {
+  const { since, until } = rangeOf(query);
+  const [newest] = exits;
+  if (newest === undefined) return { lines: [], truncated: false, unavailable: 'the container is gone, and its end is not stored' };
+  const wanted = newest.lines.filter(
+    ({ at, stream }) =>
+      (since === null || Date.parse(at) >= since) &&
+      (until === null || Date.parse(at) <= until) &&
+      (query.stream === undefined || stream === query.stream),
+  );
+  const lines = (tail === 0 ? [] : wanted.slice(-tail)).map((line) => ({ ...line, deployment_id: newest.deployment_id }));
+  return { lines, truncated: newest.truncated || wanted.length > lines.length };
+}
+
+const exitView = ({ started_at, finished_at, ...exit }: ExitRecord): Exit => ({
+  ...exit,
+  started_at: started_at === null ? null : time(started_at),
+  finished_at: finished_at === null ? null : time(finished_at),
+});
+
+const pause = (ms: number, signal: AbortSignal): Promise<void> =>
+  new Promise((resolve, reject) => {
+    const abort = (): void => {
+      clearTimeout(timer);
+      reject(new Error('aborted'));
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener('abort', abort);
+      resolve();
+    }, ms);
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true });
+  });

@@ -1,0 +1,63 @@
+/** Stores and transport of runtime logs (wire/runtime.ts). */
+import type { RuntimeStream } from '@berth/wire/runtime';
+
+/** A log that the readers of one control plane (`owner`) want from a node. Times: machine's clock; `expires_at`: uptime clock. */
+export type WantRecord = {
+  key: string;
+  owner: string;
+  node_id: string;
+  deployment_id: string;
+  mode: 'follow' | 'read';
+  tail: number;
+  since_at: number | null;
+  until_at: number | null;
+  stream: RuntimeStream | null;
+  /** The last line that the owner has, by the clock of the node. */
+  position: string | null;
+  expires_at: number;
+};
+
+export type LogWantStore = {
+  /** Adds the want, or renews it with its position. Also removes expired wants. */
+  put(want: WantRecord, uptime: number): Promise<void>;
+  remove(key: string, owner: string): Promise<void>;
+  /** Removes the wants of a control plane that ends. */
+  removeOwner(owner: string): Promise<void>;
+  /** Returns the wants that have not expired. `node_id`: only those of one node. */
+  list(uptime: number, node_id?: string): Promise<WantRecord[]>;
+};
+
+export type ExitLineRecord = { at: string; stream: RuntimeStream; text: string };
+export type ExitRecord = {
+  deployment_id: string;
+  node_id: string | null;
+  container: string;
+  exit_code: number | null;
+  out_of_memory: boolean;
+  error: string | null;
+  started_at: number | null;
+  finished_at: number | null;
+  lines: ExitLineRecord[];
+  truncated: boolean;
+};
+export type ExitStore = {
+  /**
+   * Stores how a container ended; `run` identifies one run of one container. Keeps the newest ends of a deployment. Returns false for a
+   * deployment that does not exist or whose log was removed.
+   */
+  add(exit: ExitRecord & { run: string }, now: number): Promise<boolean>;
+  /** Returns the ends of a deployment, newest first. */
+  list(deploymentId: string): Promise<ExitRecord[]>;
+};
+
+/**
+ * Carries batches of lines to another control plane of the same database. It stores nothing: a message that is lost is a gap in the
+ * numbers of the lines. Null where there is only one control plane.
+ */
+export type LogRelay = {
+  /** Identifies this control plane. */
+  owner: string;
+  /** Never throws and never blocks. Drops the message if too much is waiting. */
+  send(owner: string, message: string): void;
+  subscribe(listener: (message: string) => void): void;
+};

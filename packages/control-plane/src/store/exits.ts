@@ -1,0 +1,71 @@
+/** Ends of containers: exit code and last lines. A deployment keeps the newest EXITS_KEPT. */
+import { EXITS_KEPT } from '@berth/wire/runtime';
+import type { ExitLineRecord, ExitStore } from '../domain/runtime-logs.ts';
+import type { Database } from './engine/database.ts';
+
+export const createExitStore = (db: Database): ExitStore => ({
+  async add({ run, lines, truncated, out_of_memory, ...exit }, now) {
+    const text = JSON.stringify(lines);
+    const row = {
+      ...exit,
+      run,
+      lines: text,
+      bytes: Buffer.byteLength(text),
+      truncated: truncated ? 1 : 0,
+      out_of_memory: out_of_memory ? 1 : 0,
+      stored_at: now,
+    };
+    const { deployment_id } = exit;
+    return db.write(async (tx) => {
+      const deployment = await tx.selectFrom('deployments').select('log_removed_at').where('id', '=', deployment_id).executeTakeFirst();
+      if (deployment === undefined || deployment.log_removed_at !== null) return false;
+      await tx
+        .insertInto('container_exits')
+        .values(row)
+        .onConflict((oc) => oc.columns(['deployment_id', 'run']).doUpdateSet({ ...row, stored_at: now }))
+        .execute();
+      // The limit of all logs finds the deployment by this row.
+      await tx
+        .insertInto('log_heads')
+        .values({ deployment_id, last_seq: 0, bytes: 0, left_out: 0 })
+        .onConflict((oc) => oc.column('deployment_id').doNothing())
+        .execute();
+      const surplus = await tx
+        .selectFrom('container_exits')
+        .select('run')
+        .where('deployment_id', '=', deployment_id)
+        .orderBy('stored_at', 'desc')
+        .orderBy('run')
+        .offset(EXITS_KEPT)
+        .limit(100)
+        .execute();
+      if (surplus.length > 0)
+        await tx
+          .deleteFrom('container_exits')
+          .where('deployment_id', '=', deployment_id)
+          .where(
+            'run',
+            'in',
+            surplus.map((old) => old.run),
+          )
+          .execute();
+      return true;
+    });
+  },
+
+  async list(deploymentId) {
+    const rows = await db.kysely
+      .selectFrom('container_exits')
+      .selectAll()
+      .where('deployment_id', '=', deploymentId)
+      .orderBy('stored_at', 'desc')
+      .orderBy('run')
+      .execute();
+    return rows.map(({ lines, truncated, out_of_memory, run: _run, bytes: _bytes, stored_at: _stored, ...exit }) => ({
+      ...exit,
+      lines: JSON.parse(lines) as ExitLineRecord[],
+      truncated: truncated === 1,
+      out_of_memory: out_of_memory === 1,
+    }));
+  },
+});

@@ -1,0 +1,183 @@
+/**
+ * Runtime logs: what the containers of a project print. Berth does not store them. An agent with the capability `logs` reads them from
+ * its container engine while somebody looks, with one reader for each container. Only the end of a container is stored (`Exit`).
+ */
+import { type Static, Type } from 'typebox';
+import { ById, ByName, type Route } from './route.ts';
+import { Id, literals, orNull, Time } from './vocabulary.ts';
+
+/** Capability of agents that read the logs of their containers and report their ends. */
+export const LOGS_CAPABILITY = 'logs';
+
+export const MAX_TAIL = 10_000;
+export const DEFAULT_TAIL = 100;
+/** Limits of a batch. An agent cuts longer lines. */
+export const MAX_BATCH_LINES = 1_000;
+export const MAX_LINE_CHARS = 16_000;
+/** Lines and characters that are kept of the end of a container, and ends that are kept of a deployment. */
+export const EXIT_LINES = 200;
+export const EXIT_CHARS = 262_144;
+export const EXITS_KEPT = 5;
+
+const Stream = literals(['stdout', 'stderr']);
+export type RuntimeStream = Static<typeof Stream>;
+
+export const RuntimeLine = Type.Object({
+  at: Type.Unsafe<Time>({
+    ...Time,
+    description: 'when the container wrote it, by the clock of its node; corrected if that clock is wrong',
+  }),
+  deployment_id: Id,
+  stream: Stream,
+  text: Type.String(),
+});
+export type RuntimeLine = Static<typeof RuntimeLine>;
+
+export const RuntimeLogs = Type.Object({
+  lines: Type.Array(RuntimeLine),
+  truncated: Type.Boolean({ description: 'the range of the request has older lines that are not in the answer' }),
+  unavailable: Type.Optional(Type.String({ description: 'why lines could not be read; absent if all could' })),
+});
+export type RuntimeLogs = Static<typeof RuntimeLogs>;
+
+/** Data of `event: lost`: lines between `from` and `to` that were not sent. `from` is null if no line came before. */
+export type LostLines = { deployment_id: string; count: number; from: Time | null; to: Time | null };
+/** Data of `event: gone`: the node cannot be read now. The stream goes on when it can. */
+export type GoneNode = { deployment_id: string; node: string | null; message: string };
+
+export const ExitLine = Type.Object({ at: Time, stream: Stream, text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }) });
+export type ExitLine = Static<typeof ExitLine>;
+
+const exit = {
+  container: Type.String({ maxLength: 255, description: 'name of the container' }),
+  exit_code: orNull(Type.Integer({ description: 'null: Berth removed the container while it ran' })),
+  out_of_memory: Type.Boolean(),
+  error: orNull(Type.String({ maxLength: 1_000, description: 'the engine’s error if the container could not start' })),
+  started_at: orNull(Time),
+  finished_at: orNull(Time),
+  lines: Type.Array(ExitLine, { maxItems: EXIT_LINES }),
+  truncated: Type.Boolean({ description: 'the container wrote older lines' }),
+};
+/** The end of a container: its exit code and its last lines. */
+export const Exit = Type.Object({ deployment_id: Id, node_id: orNull(Id), ...exit });
+export type Exit = Static<typeof Exit>;
+export const Exits = Type.Object({ items: Type.Array(Exit) });
+
+export const ExitReport = Type.Object({ deployment_id: Id, container_id: Type.String({ maxLength: 128 }), ...exit });
+export type ExitReport = Static<typeof ExitReport>;
+
+/** Position in the log of a container: the engine's own time of a line, with nanoseconds, by the clock of the node. */
+const Position = Type.String({ maxLength: 40, pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,9})?(Z|[+-]\\d\\d:\\d\\d)$' });
+const Key = Type.String({ minLength: 1, maxLength: 80, pattern: '^[A-Za-z0-9_-]+$' });
+
+/**
+ * One log that a node shall read. `follow`: from now on, until nobody wants it. `read`: once. Ages and not times, because the clock of
+ * a node may be wrong.
+ */
+export const LogWant = Type.Object({
+  key: Key,
+  mode: literals(['follow', 'read']),
+  deployment_id: Id,
+  tail: Type.Integer({ minimum: 0, maximum: MAX_TAIL }),
+  since_ago_ms: orNull(Type.Integer({ minimum: 0 })),
+  until_ago_ms: orNull(Type.Integer({ minimum: 0 })),
+  /** Lines after this position, by the clock of the node. It wins over `since_ago_ms`. */
+  after: orNull(Position),
+  stream: orNull(Stream),
+});
+export type LogWant = Static<typeof LogWant>;
+export const LogWants = Type.Object({ items: Type.Array(LogWant) });
+
+/** Header of the answer to a poll of tasks: changes with the logs that the node shall read; absent: none. */
+export const LOGS_WANTED_HEADER = 'x-logs-wanted';
+
+/**
+ * A batch of lines. `first` numbers its first line within `epoch`, one run of a reader. Numbers that no batch has are lines that the
+ * agent dropped, so the control plane counts them.
+ */
+export const LogBatch = Type.Object({
+  node_id: Id,
+  epoch: Type.String({ minLength: 1, maxLength: 64 }),
+  first: Type.Integer({ minimum: 0 }),
+  lines: Type.Array(Type.Object({ at: Position, stream: Stream, text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }) }), {
+    maxItems: MAX_BATCH_LINES,
+  }),
+  /** Clock of the node when it sent the batch, in ms since 1970. */
+  now: Type.Number(),
+  /** A `read` is complete, or the container of a `follow` is gone. */
+  end: Type.Optional(Type.Boolean()),
+  /** With the end of a `read`: number of older lines in the range, at least; not sent because of `tail` or of a limit. */
+  left_out: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Why the log cannot be read. */
+  problem: Type.Optional(Type.String({ maxLength: 500 })),
+});
+export type LogBatch = Static<typeof LogBatch>;
+export type BatchLine = LogBatch['lines'][number];
+
+export const LogBatchAnswer = Type.Object({
+  wanted: Type.Boolean({ description: 'false: nobody wants this log any more' }),
+  wait_ms: Type.Integer({ description: 'wait so long before the next batch' }),
+});
+export type LogBatchAnswer = Static<typeof LogBatchAnswer>;
+
+export const RUNTIME_ROUTES = {
+  projectLogs: {
+    method: 'GET',
+    path: '/api/projects/:id/logs',
+    who: 'viewer',
+    scope: 'project',
+    summary: 'Get what the containers of a project print; `Accept: text/event-stream` follows them across redeploys',
+    params: ByName,
+    query: Type.Object({
+      tail: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_TAIL, default: DEFAULT_TAIL })),
+      since: Type.Optional(Time),
+      until: Type.Optional(Time),
+      deployment_id: Type.Optional(Id),
+      stream: Type.Optional(Stream),
+    }),
+    status: 200,
+    answer: RuntimeLogs,
+    streams: true,
+  },
+  deploymentExits: {
+    method: 'GET',
+    path: '/api/deployments/:id/exits',
+    who: 'viewer',
+    scope: 'deployment',
+    summary: 'List how the containers of a deployment ended, newest first: exit code and last lines',
+    params: ById,
+    status: 200,
+    answer: Exits,
+  },
+  agentLogWants: {
+    method: 'GET',
+    path: '/api/agent/log-wants',
+    who: 'agent',
+    scope: 'none',
+    summary: 'List the logs of containers that the node shall read',
+    query: Type.Object({ node_id: Id }),
+    status: 200,
+    answer: LogWants,
+  },
+  agentLogBatch: {
+    method: 'POST',
+    path: '/api/agent/log-wants/:key/lines',
+    who: 'agent',
+    scope: 'none',
+    summary: 'Send lines of a container; a batch that is sent twice has no further effect',
+    params: Type.Object({ key: Key }),
+    body: LogBatch,
+    status: 200,
+    answer: LogBatchAnswer,
+  },
+  agentExits: {
+    method: 'POST',
+    path: '/api/agent/exits',
+    who: 'agent',
+    scope: 'none',
+    summary: 'Report how a container ended; a report that is sent twice has no further effect',
+    body: Type.Object({ node_id: Id, exits: Type.Array(ExitReport, { maxItems: 10 }) }),
+    status: 200,
+    answer: Type.Object({ stored: Type.Integer() }),
+  },
+} as const satisfies Record<string, Route>;
