@@ -34,6 +34,8 @@ export type FollowerDeps = {
   log: Logger;
   flushMs?: number;
   lookMs?: number;
+  /** Clock of this node, in ms. */
+  now?: () => number;
 };
 export type Follower = { stop(): void; done: Promise<void> };
 
@@ -53,7 +55,7 @@ const OVERLAP_MS = 1_000;
 type Segment = { first: number; lines: RawLine[]; bytes: number; lost: number };
 
 export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
-  const { flushMs = FLUSH_MS, lookMs = LOOK_MS, nodeBudget } = deps;
+  const { flushMs = FLUSH_MS, lookMs = LOOK_MS, now: clock = Date.now, nodeBudget } = deps;
   const stopping = new AbortController();
   const { signal } = stopping;
   const epoch = randomUUID();
@@ -136,7 +138,7 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
         problem = null;
         previous = startOf(container);
         // A position in the future: the clock was set back.
-        const now = new Date().toISOString().replace('Z', '000000Z');
+        const now = new Date(clock()).toISOString().replace('Z', '000000Z');
         const known = isFirst ? want.after : newestOf(last);
         if (known !== null) repeatedUntil = isFirst ? { stdout: known, stderr: known } : { ...last };
         const from = known ?? earlier(now, OVERLAP_MS);
@@ -187,7 +189,7 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   async function deliver(batch: Omit<LogBatch, 'node_id'>): Promise<number | null> {
     for (let attempt = 0; ; attempt += 1) {
       try {
-        const answer = await deps.send(want.key, { ...batch, now: Date.now() }, signal);
+        const answer = await deps.send(want.key, { ...batch, now: clock() }, signal);
         return answer.wanted ? answer.wait_ms : null;
       } catch (error) {
         if (signal.aborted) return null;

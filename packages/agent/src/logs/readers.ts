@@ -12,7 +12,7 @@ import { retryUntilAnswered } from '../retry.ts';
 import { createShownText } from '../shown-text.ts';
 import type { Docker } from '../tools/docker.ts';
 import { createBudget } from './budget.ts';
-import { containerOf, type Follower, type FollowerDeps, type SendBatch, startFollower } from './follower.ts';
+import { containerOf, type Follower, type SendBatch, startFollower } from './follower.ts';
 import { readHistory } from './history.ts';
 import type { RedactOf } from './secrets-of.ts';
 
@@ -23,7 +23,8 @@ export type LogReadersDeps = {
   redactOf: RedactOf;
   nodeId: () => string | null;
   log: Logger;
-  follower?: Partial<FollowerDeps>;
+  /** Clock of this node, in ms. */
+  now?: () => number;
 };
 export type LogReaders = {
   /** Passes the header of an answer to a poll; null: nothing is wanted. */
@@ -41,7 +42,7 @@ const UNHEARD_MS = 60_000;
 const READ_MS = 15_000;
 const MAX_BATCH_CHARS = 512 * 1024;
 
-export function createLogReaders({ client, docker, listContainers, redactOf, nodeId, log, follower }: LogReadersDeps): LogReaders {
+export function createLogReaders({ client, docker, listContainers, redactOf, nodeId, log, now = Date.now }: LogReadersDeps): LogReaders {
   const ending = new AbortController();
   const followers = new Map<string, Follower>();
   const waiting: LogWant[] = [];
@@ -89,7 +90,7 @@ export function createLogReaders({ client, docker, listContainers, redactOf, nod
   }
   function follow(want: LogWant): void {
     if (followers.has(want.key) || followers.size >= MAX_FOLLOWERS) return;
-    const started = startFollower(want, { docker, listContainers, redactOf, send, nodeBudget, log, ...follower });
+    const started = startFollower(want, { docker, listContainers, redactOf, send, nodeBudget, log, now });
     followers.set(want.key, started);
     track(
       started.done.finally(() => {
@@ -122,7 +123,7 @@ export function createLogReaders({ client, docker, listContainers, redactOf, nod
     const signal = AbortSignal.any([ending.signal, AbortSignal.timeout(READ_MS)]);
     const epoch = randomUUID();
     const container = await containerOf(listContainers, want.deployment_id, signal);
-    const ago = (ms: number | null): string | null => (ms === null ? null : new Date(Date.now() - ms).toISOString());
+    const ago = (ms: number | null): string | null => (ms === null ? null : new Date(now() - ms).toISOString());
     const result =
       container === null
         ? { lines: [], leftOut: 0, problem: 'its node has no container of this deployment' }
@@ -147,7 +148,7 @@ export function createLogReaders({ client, docker, listContainers, redactOf, nod
         epoch,
         first,
         lines,
-        now: Date.now(),
+        now: now(),
         ...(end ? { end: true, left_out: result.leftOut } : {}),
         ...(result.problem === null ? {} : { problem: result.problem.slice(0, 500) }),
       };
@@ -180,9 +181,9 @@ export function createLogReaders({ client, docker, listContainers, redactOf, nod
   }
 
   return {
-    wanted(now) {
-      if (now === tag) return;
-      tag = now;
+    wanted(changed) {
+      if (changed === tag) return;
+      tag = changed;
       refresh();
     },
     async stop() {

@@ -88,7 +88,9 @@ async function runtimeLog(cli: Cli, [named]: readonly (string | undefined)[], op
   if (options['previous'] === true && deployment !== null) {
     const [exit] = (await cli.client().call('deploymentExits', { params: { id: deployment } })).items;
     if (exit !== undefined)
-      cli.say(`${exit.container} ended at ${exit.finished_at ?? 'an unknown time'}, exit code ${exit.exit_code ?? 'unknown: Berth removed it while it ran'}`);
+      cli.say(
+        `${exit.container} ended at ${exit.finished_at ?? 'an unknown time'}, exit code ${exit.exit_code ?? 'unknown: Berth removed it while it ran'}`,
+      );
   }
   if (answer.unavailable !== undefined) cli.tell(`note: ${answer.unavailable}`);
   if (answer.lines.length === 0) cli.say('no lines; the log of building and starting: berth logs --build');

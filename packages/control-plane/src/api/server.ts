@@ -57,7 +57,7 @@ import { systemRoutes } from './routes/system.ts';
 import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
 import { userRoutes } from './routes/users.ts';
-import { createReaders } from './runtime/readers.ts';
+import { createReaders } from './log-readers.ts';
 import { createSignIns } from './auth/sign-ins.ts';
 import { createTokens } from './auth/tokens.ts';
 import { type RequestTraces, traceDeployments, traceRequests } from './traces.ts';

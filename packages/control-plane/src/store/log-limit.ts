@@ -16,8 +16,7 @@ const PAGE_SIZE = 5;
 const LINE_BYTES = 180;
 
 type Head = { bytes: number; last_seq: number; left_out: number; exit_bytes: number };
-const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number =>
-  bytes + (last_seq - left_out) * LINE_BYTES + Number(exit_bytes);
+const weightOf = ({ bytes, last_seq, left_out, exit_bytes }: Head): number => bytes + (last_seq - left_out) * LINE_BYTES + exit_bytes;
 
 /** Size of the last lines of the containers of a deployment, as a column of a query on log_heads. */
 const exitBytes = (eb: ExpressionBuilder<Tables, 'log_heads'>) =>

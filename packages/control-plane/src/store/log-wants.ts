@@ -2,7 +2,7 @@
 import type { LogWantStore, WantRecord } from '../domain/runtime-logs.ts';
 import type { Database } from './engine/database.ts';
 
-/** Far above the limits of the control planes (api/runtime/readers.ts). */
+/** Far above the limits of the control planes (api/log-readers.ts). */
 const MOST = 1_000;
 
 export const createLogWantStore = (db: Database): LogWantStore => ({

@@ -28,7 +28,7 @@ import type { NodeNotes } from '../node-notes.ts';
 import type { Quarantine } from '../node-quarantine.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
-import type { Readers } from '../runtime/readers.ts';
+import type { Readers } from '../log-readers.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
 /** A registration lists all containers and cached datasets of a node. Log lines arrive in batches of up to 1,000. */

@@ -1,6 +1,6 @@
 /**
  * Runtime logs: what the containers of a project print, as JSON or as a live stream, and how containers ended. The lines come from the
- * agents (api/runtime/readers.ts); only ends of containers are stored.
+ * agents (api/log-readers.ts); only ends of containers are stored.
  *
  * Events of the stream: `line` (a RuntimeLine), `lost` (lines that were not sent, with their number), `gone` (a node cannot be read now).
  * The id of a line holds the position in the log of each deployment, so Last-Event-ID resumes an interrupted stream.
@@ -19,8 +19,8 @@ import type { Callers } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
-import type { Channel, ChannelLine } from '../runtime/channel.ts';
-import { canReadLogs, type Readers, waitFor } from '../runtime/readers.ts';
+import type { Channel, ChannelLine } from '../log-channel.ts';
+import { canReadLogs, type Readers, waitFor } from '../log-readers.ts';
 import { type EventStream, openEventStream } from '../sse.ts';
 import { time } from '../views.ts';
 
@@ -323,7 +323,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           }
           await moved;
           hold.signal.throwIfAborted();
-          if (failure !== null) throw failure;
+          if (failure instanceof DomainError) throw failure;
+          if (failure !== null) throw new Error('reading the log of a deployment failed', { cause: failure });
         }
       },
       stop() {

@@ -6,13 +6,13 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Logger } from '@berth/kit/log';
 import { type LogBatch, LOGS_CAPABILITY, type LogWant, MAX_TAIL, type RuntimeStream } from '@berth/wire/runtime';
-import type { Changes } from '../../domain/changes.ts';
-import { DomainError } from '../../domain/errors.ts';
-import type { NodeRecord } from '../../domain/records.ts';
-import type { WantRecord } from '../../domain/runtime-logs.ts';
-import type { Stores } from '../../domain/stores.ts';
-import type { UptimeClock } from '../../domain/uptime.ts';
-import { type Channel, createChannel } from './channel.ts';
+import type { Changes } from '../domain/changes.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { NodeRecord } from '../domain/records.ts';
+import type { WantRecord } from '../domain/runtime-logs.ts';
+import type { Stores } from '../domain/stores.ts';
+import type { UptimeClock } from '../domain/uptime.ts';
+import { type Channel, createChannel } from './log-channel.ts';
 
 export type ReaderLimits = {
   follows: number;

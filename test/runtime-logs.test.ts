@@ -1,0 +1,221 @@
+/** Runtime logs from a container to a viewer: the real control plane and the reader of the real agent, with an engine in memory. */
+import { silentLogger } from '@berth/kit/log';
+import { createClient } from '@berth/wire/client';
+import type { RuntimeLine, RuntimeLogs } from '@berth/wire/runtime';
+import { LABELS } from '@berth/wire/vocabulary';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createExits } from '../packages/agent/src/logs/exits.ts';
+import { createLogReaders, type LogReaders } from '../packages/agent/src/logs/readers.ts';
+import { createRedact } from '../packages/agent/src/secrets/redaction.ts';
+import type { Container, Docker, LogOptions } from '../packages/agent/src/tools/docker.ts';
+import { createWorld } from '../packages/control-plane/test/api/deployed.ts';
+import { AGENT_SECRET, type Api, createApi, createProject, register } from '../packages/control-plane/test/api/harness.ts';
+
+let api: Api;
+let base = '';
+let project = '';
+let deployment = '';
+let node = '';
+let readers: LogReaders;
+let follows = 0;
+const log: { at: string; stream: 'stdout' | 'stderr'; text: Buffer }[] = [];
+const following = new Set<LogOptions>();
+/** Nanoseconds: the engine never gives two lines of a stream the same time. */
+let clock = 0n;
+
+/** Writes a line as the engine does; its clock is an hour behind. */
+function print(text: string | Buffer, stream: 'stdout' | 'stderr' = 'stdout'): void {
+  const now = BigInt(Date.now() - 3_600_000) * 1_000_000n;
+  clock = now > clock ? now : clock + 1n;
+  const at = new Date(Number(clock / 1_000_000n)).toISOString().replace('Z', `${String(clock % 1_000_000n).padStart(6, '0')}Z`);
+  const line = { at, stream, text: Buffer.from(text) };
+  log.push(line);
+  for (const options of following) options.onChunk(chunkOf(line), stream);
+}
+const chunkOf = ({ at, text }: { at: string; text: Buffer }): Buffer => Buffer.concat([Buffer.from(`${at} `), text, Buffer.from('\n')]);
+
+const container = (): Container => ({
+  id: 'c1',
+  name: 'svc-shop',
+  image: '',
+  imageId: '',
+  labels: { [LABELS.deployment]: deployment, [LABELS.node]: node },
+  state: 'running',
+  exitCode: 3,
+  oomKilled: false,
+  startedAt: '2026-11-23T19:00:00.000Z',
+  finishedAt: null,
+  memoryBytes: null,
+  cpus: null,
+  error: '',
+  hostPort: 1,
+  restarts: 0,
+});
+const logs: Docker['logs'] = async (_id, options) => {
+  const lines = log.slice(options.tail === null ? 0 : options.tail === 0 ? log.length : -options.tail);
+  for (const line of lines) if (options.since === null || line.at >= options.since) options.onChunk(chunkOf(line), line.stream);
+  if (!options.follow) return null;
+  follows += 1;
+  following.add(options);
+  await new Promise<void>((resolve) => options.signal.addEventListener('abort', () => resolve(), { once: true }));
+  following.delete(options);
+  return null;
+};
+
+beforeAll(async () => {
+  api = await createApi();
+  base = await api.listen();
+  const world = await createWorld(api);
+  node = world.home;
+  project = await createProject(api);
+  deployment = await world.live(project);
+  await register(api, { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: ['logs'] });
+  readers = createLogReaders({
+    client: createClient({ baseUrl: base, headers: () => ({ 'x-agent-secret': AGENT_SECRET }) }),
+    docker: { logs },
+    listContainers: async () => [container()],
+    redactOf: async () => createRedact(['swordfish-secret']),
+    nodeId: () => node,
+    now: () => Date.now() - 3_600_000,
+    log: silentLogger(),
+  });
+  // The agent's poll of tasks, which says what is wanted.
+  void (async () => {
+    let etag = '';
+    while (!polling.signal.aborted) {
+      const answer = await fetch(`${base}/api/agent/tasks?node_id=${node}&wait=5`, {
+        headers: { 'x-agent-secret': AGENT_SECRET, 'if-none-match': etag },
+        signal: polling.signal,
+      });
+      etag = answer.headers.get('etag') ?? '';
+      readers.wanted(answer.headers.get('x-logs-wanted'));
+    }
+  })().catch(() => undefined);
+}, 120_000);
+const polling = new AbortController();
+afterAll(async () => {
+  polling.abort();
+  await readers.stop();
+  await api.close();
+}, 120_000);
+
+const headers = (): Record<string, string> => ({ authorization: `Bearer ${api.token('viewer')}` });
+const page = async (query = ''): Promise<RuntimeLogs> =>
+  (await (await fetch(`${base}/api/projects/${project}/logs${query}`, { headers: headers() })).json()) as RuntimeLogs;
+const texts = (lines: readonly RuntimeLine[]): string[] => lines.map((line) => line.text);
+
+type Viewer = { events: { event: string; id: string; data: RuntimeLine & { count?: number; message?: string } }[]; close(): void };
+async function follow(lastId?: string, query = ''): Promise<Viewer> {
+  const stop = new AbortController();
+  const answer = await fetch(`${base}/api/projects/${project}/logs${query}`, {
+    headers: { ...headers(), accept: 'text/event-stream', ...(lastId === undefined ? {} : { 'last-event-id': lastId }) },
+    signal: stop.signal,
+  });
+  const viewer: Viewer = { events: [], close: () => stop.abort() };
+  void (async () => {
+    let rest = '';
+    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      const blocks = (rest + part).split('\n\n');
+      rest = blocks.pop() ?? '';
+      for (const block of blocks) {
+        const of = (name: string): string => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
+        if (of('data') !== '') viewer.events.push({ event: of('event'), id: of('id'), data: JSON.parse(of('data')) as never });
+      }
+    }
+  })().catch(() => undefined);
+  return viewer;
+}
+const linesOf = (viewer: Viewer): string[] => viewer.events.filter((e) => e.event === 'line').map((e) => e.data.text);
+
+test('nothing printed is an empty answer', async () => {
+  expect(await page()).toEqual({ lines: [], truncated: false });
+});
+
+test('lines as JSON: newest first cut, clean, without secrets, at the time of the control plane', async () => {
+  for (let i = 1; i <= 5; i++) print(`line ${i}`);
+  print(Buffer.from([0xff, 0xfe, 0x00, 0x41]));
+  print('\u001b[2J\u001b]0;title\u0007\u001b[31mred\u001b[0m swordfish-secret', 'stderr');
+  print('x'.repeat(1_000_000));
+  const all = await page();
+  expect(texts(all.lines).slice(0, 5)).toEqual(['line 1', 'line 2', 'line 3', 'line 4', 'line 5']);
+  expect(texts(all.lines)[5]).toBe('\uFFFD\uFFFD\uFFFDA');
+  expect(texts(all.lines)[6]).toBe('\u001b[31mred\u001b[0m ***');
+  expect(all.lines[7]?.text.length).toBeLessThan(16_100);
+  expect(all.lines[7]?.text).toMatch(/\(line cut\)$/);
+  for (const { at } of all.lines) expect(Math.abs(Date.now() - Date.parse(at))).toBeLessThan(60_000);
+  expect(all.truncated).toBe(false);
+  const two = await page('?tail=2');
+  expect([two.lines.length, two.truncated]).toEqual([2, true]);
+  expect(texts((await page('?stream=stderr')).lines)).toEqual(['\u001b[31mred\u001b[0m ***']);
+  expect((await page('?since=2020-01-01T00:00:00Z&tail=1000')).lines).toHaveLength(8);
+});
+
+test('a stream shows the last lines once and then new ones; ten viewers share one reader; Last-Event-ID resumes', async () => {
+  const viewers = await Promise.all(Array.from({ length: 10 }, () => follow(undefined, '?tail=3')));
+  await expect.poll(() => viewers.every((v) => linesOf(v).length === 3), { timeout: 20_000 }).toBe(true);
+  for (let i = 1; i <= 300; i++) print(`new ${i}`);
+  const expected = Array.from({ length: 300 }, (_, i) => `new ${i + 1}`);
+  for (const viewer of viewers) await expect.poll(() => linesOf(viewer).slice(3), { timeout: 20_000 }).toEqual(expected);
+  expect([follows, following.size]).toEqual([1, 1]);
+  for (const viewer of viewers) expect(viewer.events.filter((e) => e.event !== 'line')).toEqual([]);
+  const id = viewers[0]?.events.at(-1)?.id;
+  viewers.forEach((viewer) => viewer.close());
+  print('while away');
+  const back = await follow(id);
+  await expect.poll(() => linesOf(back), { timeout: 20_000 }).toEqual(['while away']);
+  print('and back');
+  await expect.poll(() => linesOf(back), { timeout: 20_000 }).toEqual(['while away', 'and back']);
+  back.close();
+});
+
+test('a container that prints without end: lines are lost with their number, and no line is shown twice', async () => {
+  const viewer = await follow(undefined, '?tail=0');
+  await expect.poll(() => following.size, { timeout: 20_000 }).toBe(1);
+  print('begin');
+  await expect.poll(() => linesOf(viewer).at(-1), { timeout: 20_000 }).toBe('begin');
+  for (let i = 0; i < 60_000; i++) print(`flood ${i} ${'.'.repeat(80)}`);
+  await new Promise((resolve) => setTimeout(resolve, 3_000));
+  print('the end');
+  await expect.poll(() => linesOf(viewer).at(-1), { timeout: 30_000 }).toBe('the end');
+  const shown = linesOf(viewer).slice(1, -1);
+  const lost = viewer.events.filter((e) => e.event === 'lost').reduce((sum, e) => sum + (e.data.count ?? 0), 0);
+  expect(lost).toBeGreaterThan(1_000);
+  expect(shown.length + lost).toBe(60_000);
+  expect(new Set(shown).size).toBe(shown.length);
+  viewer.close();
+});
+
+test('a node that goes silent is gone, and an agent without the capability says so', async () => {
+  await register(api, { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: [] });
+  expect(await page()).toEqual({ lines: [], truncated: false, unavailable: 'the agent of node node-1 sends no logs' });
+  const viewer = await follow();
+  await expect.poll(() => viewer.events[0]?.event, { timeout: 20_000 }).toBe('gone');
+  viewer.close();
+});
+
+test('the end of a container is stored before it is removed, and read as JSON afterwards', async () => {
+  let removed = false;
+  const exits = createExits({
+    docker: {
+      logs,
+      inspect: async () => ({ ...container(), state: 'exited', finishedAt: '2026-11-23T21:00:00.000Z' }),
+      remove: async () => void (removed = true),
+    } as unknown as Docker,
+    redactOf: async () => createRedact(['swordfish-secret']),
+    client: createClient({ baseUrl: base, headers: () => ({ 'x-agent-secret': AGENT_SECRET }) }),
+    nodeId: () => node,
+    isOwn: () => true,
+    log: silentLogger(),
+  });
+  print('last words swordfish-secret');
+  await exits.docker.remove('c1');
+  await exits.docker.remove('c1');
+  expect(removed).toBe(true);
+  const { json } = await api.call('deploymentExits', { params: { id: deployment } });
+  const items = json['items'] as { exit_code: number; lines: { text: string }[]; truncated: boolean }[];
+  expect(items).toHaveLength(1);
+  expect(items[0]).toMatchObject({ exit_code: 3, truncated: true });
+  expect(items[0]?.lines).toHaveLength(200);
+  expect(items[0]?.lines.at(-1)?.text).toBe('last words ***');
+  await exits.stop();
+});
