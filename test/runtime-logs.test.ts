@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createExits } from '../packages/agent/src/logs/exits.ts';
 import { createLogReaders, type LogReaders } from '../packages/agent/src/logs/readers.ts';
 import { createRedact } from '../packages/agent/src/secrets/redaction.ts';
-import type { Container, Docker, LogOptions } from '../packages/agent/src/tools/docker.ts';
+import type { Container, Docker, ReadLogOptions } from '../packages/agent/src/tools/docker.ts';
 import { createWorld } from '../packages/control-plane/test/api/deployed.ts';
 import { AGENT_SECRET, type Api, createApi, createProject, register } from '../packages/control-plane/test/api/harness.ts';
 
@@ -19,7 +19,7 @@ let node = '';
 let readers: LogReaders;
 let follows = 0;
 const log: { at: string; stream: 'stdout' | 'stderr'; text: Buffer }[] = [];
-const following = new Set<LogOptions>();
+const following = new Set<ReadLogOptions>();
 /** Nanoseconds: the engine never gives two lines of a stream the same time. */
 let clock = 0n;
 

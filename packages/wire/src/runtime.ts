@@ -1,6 +1,6 @@
 /**
  * Runtime logs: what the containers of a project print. Berth does not store them. An agent with the capability `logs` reads them from
- * its container engine while somebody looks, with one reader for each container. Only the end of a container is stored (`Exit`).
+ * its container engine while somebody looks, with one reader for each container. Only the end of a container is stored (`ContainerExit`).
  */
 import { type Static, Type } from 'typebox';
 import { ById, ByName, type Route } from './route.ts';
@@ -59,9 +59,9 @@ const exit = {
   truncated: Type.Boolean({ description: 'the container wrote older lines' }),
 };
 /** The end of a container: its exit code and its last lines. */
-export const Exit = Type.Object({ deployment_id: Id, node_id: orNull(Id), ...exit });
-export type Exit = Static<typeof Exit>;
-export const Exits = Type.Object({ items: Type.Array(Exit) });
+export const ContainerExit = Type.Object({ deployment_id: Id, node_id: orNull(Id), ...exit });
+export type ContainerExit = Static<typeof ContainerExit>;
+export const Exits = Type.Object({ items: Type.Array(ContainerExit) });
 
 export const ExitReport = Type.Object({ deployment_id: Id, container_id: Type.String({ maxLength: 128 }), ...exit });
 export type ExitReport = Static<typeof ExitReport>;

@@ -64,7 +64,7 @@ export type RunSpec = {
   logMaxFiles: number;
 };
 
-export type LogOptions = {
+export type ReadLogOptions = {
   follow: boolean;
   tail: number | null;
   since: string | null;
@@ -109,7 +109,7 @@ export type Docker = {
    * Reads the log of a container with the engine's times before each line. `follow`: until the container ends or the signal aborts.
    * `since`, `until`: RFC 3339 by the clock of this node. Resolves with the docker command's own error, or null.
    */
-  logs(id: string, options: LogOptions): Promise<string | null>;
+  logs(id: string, options: ReadLogOptions): Promise<string | null>;
   /** Returns the environment of a container as `NAME=value`. */
   envOf(id: string): Promise<string[]>;
   /** Reads files inside the container with its own `cat`; null if that fails. */

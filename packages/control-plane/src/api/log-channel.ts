@@ -18,7 +18,7 @@ export type Channel = {
   after(pos: number, max: number): ChannelItem[];
   /** Position of the newest line. */
   end(): number;
-  /** The agent has said that no more lines follow. */
+  /** The agent has said that the last line was sent. */
   ended(): boolean;
   /** Why the agent cannot read the log; null if it can. */
   problem(): string | null;
@@ -26,7 +26,7 @@ export type Channel = {
   leftOut(): number;
   /** Monotonic time of the last batch; null before the first. */
   heardAt(): number | null;
-  /** What to add to the times of the node, in ms; 0 if its clock is right. */
+  /** Correction of the times of the node, in ms; 0 if its clock is right. */
   offset(): number;
   /** The engine's time of the newest line. */
   position(): string | null;

@@ -6,7 +6,15 @@
  * The id of a line holds the position in the log of each deployment, so Last-Event-ID resumes an interrupted stream.
  */
 import { createHash } from 'node:crypto';
-import { DEFAULT_TAIL, type Exit, type GoneNode, type LostLines, MAX_TAIL, type RuntimeLine, type RuntimeLogs } from '@berth/wire/runtime';
+import {
+  DEFAULT_TAIL,
+  type ContainerExit,
+  type GoneNode,
+  type LostLines,
+  MAX_TAIL,
+  type RuntimeLine,
+  type RuntimeLogs,
+} from '@berth/wire/runtime';
 import type { QueryOf } from '@berth/wire/routes';
 import { isTerminal } from '@berth/wire/vocabulary';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -394,7 +402,7 @@ function storedLines(exits: readonly ExitRecord[], query: Query, tail: number): 
   return { lines, truncated: newest.truncated || wanted.length > lines.length };
 }
 
-const exitView = ({ started_at, finished_at, ...exit }: ExitRecord): Exit => ({
+const exitView = ({ started_at, finished_at, ...exit }: ExitRecord): ContainerExit => ({
   ...exit,
   started_at: started_at === null ? null : time(started_at),
   finished_at: finished_at === null ? null : time(finished_at),
