@@ -1,5 +1,5 @@
 /**
- * Reads the logs that the control plane wants (docs/interfaces.md "Runtime logs"). The answer to a poll of tasks says that the wants
+ * Reads the logs that the control plane wants (docs/runtime.md "Logs"). The answer to a poll of tasks says that the wants
  * changed; the list itself is requested then, and every 10 s while a log is read. A reader stops when the list does not name it, and when
  * no list arrives for a minute.
  */

@@ -15,7 +15,11 @@ export type ChannelBounds = { lines: number; bytes: number };
 export type Channel = {
   deliver(batch: Omit<LogBatch, 'node_id'>): void;
   /** Returns up to `max` lines after the position, each preceded by the number of lines that are missing before it. */
-  after(pos: number, max: number): ChannelItem[];
+  after(pos: number, max: number, maxBytes?: number): ChannelItem[];
+  /** Returns the lines up to the position that are kept. */
+  until(pos: number): ChannelLine[];
+  /** Number of lines that were dropped because of the bounds. */
+  dropped(): number;
   /** Position of the newest line. */
   end(): number;
   /** The agent has said that the last line was sent. */
@@ -53,6 +57,7 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
   let head = 0;
   let bytes = 0;
   let tail = 0;
+  let dropped = 0;
   let epoch: string | null = null;
   const earlier: string[] = [];
   /** The number that the next batch of this epoch begins with; null: any. */
@@ -103,6 +108,7 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
     while (lines.length - head > 1 && (lines.length - head > bounds.lines || bytes > bounds.bytes)) {
       bytes -= (lines[head]?.text.length ?? 0) + LINE_BYTES;
       head += 1;
+      dropped += 1;
     }
     if (head < 1_000 || head * 2 < lines.length) return;
     lines = lines.slice(head);
@@ -120,6 +126,15 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
     if (early.size > 0) return;
     clearTimeout(timer);
     timer = undefined;
+  }
+  function indexAfter(pos: number): number {
+    let [low, high] = [head, lines.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((lines[middle]?.pos ?? 0) <= pos) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
   const changed = (): void => {
     for (const listener of [...listeners]) listener();
@@ -140,14 +155,12 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
         }, WAIT_FOR_GAP_MS);
       changed();
     },
-    after(pos, max) {
-      let [low, high] = [head, lines.length];
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if ((lines[middle]?.pos ?? 0) <= pos) low = middle + 1;
-        else high = middle;
-      }
-      const found = lines.slice(low, low + max);
+    after(pos, max, maxBytes = Infinity) {
+      const low = indexAfter(pos);
+      let found = lines.slice(low, low + max);
+      let size = 0;
+      const fits = found.findIndex((line) => (size += line.text.length + LINE_BYTES) > maxBytes);
+      if (fits !== -1) found = found.slice(0, Math.max(1, fits));
       let before = pos;
       const items: ChannelItem[] = found.map((line) => {
         const lost = line.pos - before - 1;
@@ -157,6 +170,8 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
       if (low + found.length === lines.length && tail > before) items.push({ lost: tail - before, line: null });
       return items;
     },
+    until: (pos) => lines.slice(head, indexAfter(pos)),
+    dropped: () => dropped,
     end: () => tail,
     ended: () => ended,
     problem: () => problem,

@@ -23,6 +23,8 @@ export type ReaderLimits = {
   read: { lines: number; bytes: number };
   readMs: number;
   lingerMs: number;
+  /** A viewer that does not take lines for so long loses its stream. Default: routes/runtime-logs.ts. */
+  slowMs?: number;
   linesPerSecond: number;
 };
 export const READER_LIMITS: ReaderLimits = {
@@ -49,12 +51,16 @@ export type ReadRequest = {
   until: number | null;
   stream: RuntimeStream | null;
   after: string | null;
+  /** Most bytes of the lines in memory. */
+  bytes?: number;
 };
 export type ReadResult = { channel: Channel; problem: string | null };
 
 export type Readers = {
   /** Reads the log of a deployment from now on. Call `release` in a `finally`. Throws too_many_requests. */
   follow(deployment_id: string, node_id: string): Promise<{ channel: Channel; since: number; release(): void }>;
+  /** Whether `follow` of all these would succeed now. */
+  hasRoom(targets: readonly { id: string; node_id: string | null }[]): boolean;
   /** Reads a part of the log once. Equal requests at the same time share one read. Throws too_many_requests. */
   read(request: ReadRequest, signal: AbortSignal): Promise<ReadResult>;
   /** Takes a batch of an agent. `wait_ms`: when it may send the next one. */
@@ -186,7 +192,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
     if (count('read') >= limits.reads) throw new DomainError('too_many_requests', 'too many logs are being read; try again in a moment');
     const { deployment_id, node_id, tail, since, until, stream, after } = request;
     const key = `r-${randomBytes(12).toString('hex')}`;
-    const channel = createChannel(limits.read, now);
+    const channel = createChannel({ ...limits.read, bytes: request.bytes ?? limits.read.bytes }, now);
     const entry = await add(
       newWant({ key, node_id, deployment_id, mode: 'read', tail, since_at: since, until_at: until, stream, position: after }),
       channel,
@@ -231,6 +237,15 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
           if (held.viewers === 0) held.ending = setTimeout(() => remove(held), closed ? 0 : limits.lingerMs).unref();
         },
       };
+    },
+
+    hasRoom(targets) {
+      const fresh = targets.filter(({ id, node_id }) => own.get(`f-${id}`)?.want.node_id !== node_id);
+      if (count('follow') + fresh.length > limits.follows) return false;
+      return fresh.every(
+        ({ node_id }) =>
+          node_id === null || count('follow', node_id) + fresh.filter((f) => f.node_id === node_id).length <= limits.followsOfNode,
+      );
     },
 
     async read(request, signal) {

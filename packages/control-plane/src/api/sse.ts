@@ -8,6 +8,8 @@ export type EventStream = {
   send(event: { event: string; data: unknown; id?: number | string }): Promise<void>;
   comment(text: string): Promise<void>;
   end(): void;
+  /** Ends the connection at once, also if the client takes nothing. What was not sent leaves the memory. */
+  abort(): void;
 };
 
 /** Whether the client prefers an event stream to JSON (RFC 9110 section 12.5.1). */
@@ -37,5 +39,6 @@ export function openEventStream(response: ServerResponse, headers: Record<string
     send: ({ event, data, id }) => write(`${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`),
     comment: (text) => write(`: ${text}\n\n`),
     end: () => void response.end(),
+    abort: () => void response.destroy(),
   };
 }

@@ -46,6 +46,8 @@ export type ExitStore = {
    * deployment that does not exist or whose log was removed.
    */
   add(exit: ExitRecord & { run: string }, now: number): Promise<boolean>;
+  /** Returns those of the deployments that run on the node, or had a task there. */
+  ranOn(nodeId: string, deploymentIds: readonly string[]): Promise<Set<string>>;
   /** Returns the ends of a deployment, newest first. */
   list(deploymentId: string): Promise<ExitRecord[]>;
 };

@@ -23,11 +23,12 @@ import { isOnline } from '../../domain/placement.ts';
 import type { NodeRecord } from '../../domain/records.ts';
 import type { ExitRecord } from '../../domain/runtime-logs.ts';
 import type { Agents } from '../agents.ts';
-import type { Callers } from '../auth/callers.ts';
+import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
 import type { Channel, ChannelLine } from '../log-channel.ts';
+import { createOverlap, type Overlap } from '../log-overlap.ts';
 import { canReadLogs, type Readers, waitFor } from '../log-readers.ts';
 import { type EventStream, openEventStream } from '../sse.ts';
 import { time } from '../views.ts';
@@ -38,26 +39,35 @@ const HEARTBEAT_MS = 15_000;
 /** An agent sends something at least every 5 s while it reads a log. */
 const SILENT_MS = 15_000;
 const LINES_AT_ONCE = 500;
+/** How long new lines are compared with those of the first read. */
+const OVERLAP_MS = 5_000;
 /** Deployments of one project that a stream follows at once. */
 const MOST_SOURCES = 6;
 /** Time that a stream gives to the last lines of a container that is being removed. */
 const LAST_LINES_MS = 60_000;
-/** A viewer must take the first lines, which are in memory for it alone, within this time. */
-const FIRST_LINES_MS = 30_000;
+/** A viewer must take the first lines, which are in memory for it alone, within this time, and later each part of the log too. */
+const SLOW_MS = 30_000;
+/** Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines that are being sent. */
+const FIRST_BYTES = 512 * 1024;
+const PAGE_BYTES = 64 * 1024;
+const MOST_STREAMS_OF_ONE = 8;
 
 type Query = QueryOf<'projectLogs'>;
 type Target = { id: string; node_id: string | null; ended: boolean };
-type Deps = ApiDeps & { holds: Holds; callers: Callers; agents: Agents; readers: Readers };
+type Deps = ApiDeps & { holds: Holds; agents: Agents; readers: Readers };
 
 export function runtimeLogRoutes(route: Define, deps: Deps): void {
-  const { stores, changes, holds, callers, agents, readers, now, limits } = deps;
+  const { stores, changes, holds, agents, readers, now, limits } = deps;
 
-  route('projectLogs', async ({ params, query, user, stream, request, reply }) => {
+  const slowMs = deps.readerLimits?.slowMs ?? SLOW_MS;
+  const openByUser = new Map<string, number>();
+
+  route('projectLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
     const project = await stores.projects.get(params.id);
     if (query.deployment_id !== undefined) await deploymentOf(project.id, query.deployment_id);
     if (!stream) return read(project.id, query, request, reply);
     if (query.until !== undefined) throw invalid('until', 'stream', 'a stream has no end; leave it out, or request JSON');
-    return follow(project.id, query, user.id, request, reply);
+    return follow(project.id, query, { userId: user.id, recheck }, request, reply);
   });
 
   route('deploymentExits', async ({ params }) => {
@@ -83,11 +93,15 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     'agentExits',
     async ({ body, request }) => {
       await agents.checkNode(request, body.node_id);
-      const known = new Map((await stores.deployments.getMany([...new Set(body.exits.map((e) => e.deployment_id))])).map((d) => [d.id, d]));
+      const ids = [...new Set(body.exits.map((e) => e.deployment_id))];
+      const known = new Set((await stores.deployments.getMany(ids)).map((d) => d.id));
+      const own = await stores.exits.ranOn(body.node_id, ids);
+      // The deployment may have moved to another node since.
+      const foreign = [...known].find((id) => !own.has(id));
+      if (foreign !== undefined) throw new DomainError('forbidden', `deployment ${foreign} never ran on this node`);
       let stored = 0;
       for (const { container_id, started_at, finished_at, ...exit } of body.exits) {
-        // A node reports only about deployments that it runs or ran. One that moved has its new node.
-        if (known.get(exit.deployment_id) === undefined) continue;
+        if (!known.has(exit.deployment_id)) continue;
         const run = createHash('sha256').update(`${container_id} ${started_at}`).digest('base64url').slice(0, 22);
         const at = (text: string | null): number | null => (text === null ? null : Date.parse(text));
         const record = { ...exit, run, node_id: body.node_id, started_at: at(started_at), finished_at: at(finished_at) };
@@ -170,17 +184,24 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
   async function follow(
     projectId: string,
     query: Query,
-    userId: string,
+    { userId, recheck }: { userId: string; recheck: () => Promise<Caller> },
     request: FastifyRequest,
     reply: FastifyReply,
   ): Promise<typeof SENT> {
+    const targets = (await targetsOf(projectId, query.deployment_id)).filter((target) => !target.ended);
+    // A stream that has begun can answer nothing any more.
+    if (!readers.hasRoom(targets)) throw new DomainError('too_many_requests', 'too many logs are being followed; close some first');
+    const open = openByUser.get(userId) ?? 0;
+    if (open >= MOST_STREAMS_OF_ONE)
+      throw new DomainError('too_many_requests', `you have ${open} streams of runtime logs open; close some first`);
     const hold = holds.begin('logs', reply.raw, userId);
     if (hold === null) throw new DomainError('too_many_requests', 'too many streams are open; close some first');
+    openByUser.set(userId, open + 1);
     reply.hijack();
     const stream = openEventStream(reply.raw, { 'x-request-id': request.id, 'x-content-type-options': 'nosniff' }, hold.signal);
-    const viewer = createViewer(stream, query, hold, positionsIn(request.headers['last-event-id']));
+    const viewer = createViewer(stream, query, hold, { recheck, resumed: positionsIn(request.headers['last-event-id']) });
     try {
-      await viewer.run(projectId, () => callers.user(request.headers.authorization));
+      await viewer.run(projectId);
     } catch (error) {
       // Normal ends: the client disconnects, the server closes, or the caller's rights end. After a fault the client reconnects.
       if (!hold.signal.aborted && !(error instanceof DomainError))
@@ -188,6 +209,9 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     } finally {
       viewer.stop();
       hold.release();
+      const left = (openByUser.get(userId) ?? 1) - 1;
+      if (left > 0) openByUser.set(userId, left);
+      else openByUser.delete(userId);
       stream.end();
     }
     return SENT;
@@ -196,7 +220,12 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
   type Position = { stdout: string; stderr: string };
   type Source = { stop: AbortController; done: Promise<void>; node_id: string | null; endingAt: number | null };
 
-  function createViewer(stream: EventStream, query: Query, hold: Hold, resumed: ReadonlyMap<string, Position>) {
+  function createViewer(
+    stream: EventStream,
+    query: Query,
+    hold: Hold,
+    { recheck, resumed }: { recheck: () => Promise<unknown>; resumed: ReadonlyMap<string, Position> },
+  ) {
     const positions = new Map<string, Position>();
     const sources = new Map<string, Source>();
     let quietSince = performance.now();
@@ -215,32 +244,32 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       if (query.stream === undefined || line.stream === query.stream) await send('line', lineView(id, line, channel), idOf(positions));
     }
 
-    /** Sends the lines before now, and returns the function that tells which lines of the channel were among them. */
-    async function sendFirst(target: Target, node: NodeRecord, begin: Begin, signal: AbortSignal): Promise<(line: ChannelLine) => boolean> {
-      const late = AbortSignal.any([signal, AbortSignal.timeout(FIRST_LINES_MS)]);
-      const request = { deployment_id: target.id, node_id: node.id, until: null, stream: null };
-      const { channel } = await readers.read({ ...request, ...begin }, late);
+    /** Sends the lines before now. `end`: the position in the channel of the new lines, which this overlaps with. */
+    async function sendFirst(target: Target, node: NodeRecord, begin: Begin, live: { channel: Channel; end: number }): Promise<Overlap> {
+      const request = { deployment_id: target.id, node_id: node.id, until: null, stream: null, bytes: FIRST_BYTES };
+      const { channel } = await readers.read({ ...request, ...begin.range }, hold.signal);
       const lines = linesIn(channel).filter((line) => begin.known === null || line.at > begin.known[line.stream]);
+      const overlap = createOverlap(lines, live.channel.until(live.end), begin.known ?? { stdout: '', stderr: '' });
       const [first] = lines;
-      if (begin.known !== null && channel.leftOut() > 0 && first !== undefined)
-        await send('lost', {
-          deployment_id: target.id,
-          count: channel.leftOut(),
-          from: begin.after,
-          to: lineView(target.id, first, channel).at,
-        });
-      for (const line of lines) {
-        late.throwIfAborted();
-        await sendLine(target.id, line, channel);
+      // The agent leaves out what the viewer did not ask for, too; the channel drops only what does not fit into its bytes.
+      const count = (begin.known === null ? 0 : channel.leftOut()) + channel.dropped();
+      await recheck();
+      await inTime(async () => {
+        if (count > 0 && first !== undefined)
+          await send('lost', { deployment_id: target.id, count, from: begin.range.after, to: lineView(target.id, first, channel).at });
+        for (const line of lines) await sendLine(target.id, line, channel);
+      });
+      return overlap;
+    }
+
+    /** Ends the stream if the viewer does not take what `work` sends: what it does not take stays in memory. */
+    async function inTime(work: () => Promise<void>): Promise<void> {
+      const timer = setTimeout(() => stream.abort(), slowMs);
+      try {
+        await work();
+      } finally {
+        clearTimeout(timer);
       }
-      const shown = begin.known ?? { stdout: '', stderr: '' };
-      const last = lines.at(-1)?.at ?? '';
-      const newest = (of: 'stdout' | 'stderr'): string =>
-        lines.findLast((l) => l.stream === of)?.at ?? (shown[of] > last ? shown[of] : last);
-      const [stdout, stderr] = [newest('stdout'), newest('stderr')];
-      // Ends the comparison soon: the clock of the node may be set back.
-      const until = performance.now() + 5_000;
-      return (line) => performance.now() < until && line.at <= (line.stream === 'stdout' ? stdout : stderr);
     }
 
     async function source(target: Target, signal: AbortSignal, isEnding: () => boolean): Promise<void> {
@@ -260,22 +289,29 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
         try {
           const { channel } = held;
           let at = channel.end();
-          const wasShown = await sendFirst(target, node, beginOf(target.id), signal);
+          let overlap: Overlap | null = await sendFirst(target, node, beginOf(target.id), { channel, end: at });
+          // Ends the comparison soon: the clock of the node may be set back.
+          const overlapUntil = performance.now() + OVERLAP_MS;
           let before: string | null = null;
-          let isFirst = true;
           for (;;) {
-            for (const { lost, line } of channel.after(at, LINES_AT_ONCE)) {
-              const skip = line !== null && wasShown(line);
-              const to = line === null ? null : lineView(target.id, line, channel).at;
-              // Before the first new line, missing numbers may belong to lines that the first read has shown.
-              if (lost > 0 && !isFirst) await send('lost', { deployment_id: target.id, count: lost, from: before, to });
-              at = line?.pos ?? channel.end();
-              before = to ?? before;
-              if (line === null || skip) continue;
-              isFirst = false;
-              said = '';
-              await sendLine(target.id, line, channel);
-            }
+            if (performance.now() > overlapUntil) overlap = null;
+            const items = channel.after(at, LINES_AT_ONCE, PAGE_BYTES);
+            if (items.length > 0) await recheck();
+            const known = overlap;
+            await inTime(async () => {
+              for (const { lost, line } of items) {
+                const to = line === null ? null : lineView(target.id, line, channel).at;
+                // Missing numbers may belong to lines that the first read has shown.
+                const count = known === null || lost === 0 ? lost : known.lost(lost, line);
+                const skip = line !== null && known?.wasShown(line) === true;
+                if (count > 0) await send('lost', { deployment_id: target.id, count, from: before, to });
+                at = line?.pos ?? at + lost;
+                before = to ?? before;
+                if (line === null || skip) continue;
+                said = '';
+                await sendLine(target.id, line, channel);
+              }
+            });
             if (channel.ended() && at >= channel.end()) break;
             if (channel.problem() !== null && !isEnding()) await gone(node.hostname, channel.problem() ?? '');
             const silent = performance.now() - (channel.heardAt() ?? held.since);
@@ -292,24 +328,24 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       }
     }
 
-    type Begin = { tail: number; since: number | null; after: string | null; known: Position | null };
+    type Begin = { range: { tail: number; since: number | null; after: string | null }; known: Position | null };
     /** Where a source begins: after the last line that was shown, else with the lines that the request asks for. */
     function beginOf(id: string): Begin {
       const known = positions.get(id) ?? resumed.get(id);
       if (known !== undefined)
-        return { tail: MAX_TAIL, since: null, after: known.stdout > known.stderr ? known.stdout : known.stderr, known };
+        return { range: { tail: MAX_TAIL, since: null, after: known.stdout > known.stderr ? known.stdout : known.stderr }, known };
       // A deployment that starts while the stream is open is shown from its first line.
-      if (!firsts.has(id)) return { tail: MAX_TAIL, since: null, after: null, known: null };
-      return { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null, known: null };
+      if (!firsts.has(id)) return { range: { tail: MAX_TAIL, since: null, after: null }, known: null };
+      return { range: { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null }, known: null };
     }
     const firsts = new Set<string>();
 
     return {
-      async run(projectId: string, check: () => Promise<unknown>): Promise<void> {
+      async run(projectId: string): Promise<void> {
         for (;;) {
           const moved = changes.wait('work', LOOK_MS, hold.signal);
-          // Ends the stream when the token expires or the user is disabled.
-          await check();
+          // Ends the stream when the token expires, the user is disabled or may not see the project any more.
+          await recheck();
           await stores.projects.get(projectId);
           const targets = await targetsOf(projectId, query.deployment_id);
           if (isFirstLook && resumed.size === 0) for (const { id } of targets) firsts.add(id);
