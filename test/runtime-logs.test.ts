@@ -99,16 +99,16 @@ afterAll(async () => {
   await api.close();
 }, 120_000);
 
-const headers = (): Record<string, string> => ({ authorization: `Bearer ${api.token('viewer')}` });
+const headers = (who: 'viewer' | 'developer' = 'viewer'): Record<string, string> => ({ authorization: `Bearer ${api.token(who)}` });
 const page = async (query = ''): Promise<RuntimeLogs> =>
   (await (await fetch(`${base}/api/projects/${project}/logs${query}`, { headers: headers() })).json()) as RuntimeLogs;
 const texts = (lines: readonly RuntimeLine[]): string[] => lines.map((line) => line.text);
 
 type Viewer = { events: { event: string; id: string; data: RuntimeLine & { count?: number; message?: string } }[]; close(): void };
-async function follow(lastId?: string, query = ''): Promise<Viewer> {
+async function follow(lastId?: string, query = '', who: 'viewer' | 'developer' = 'viewer'): Promise<Viewer> {
   const stop = new AbortController();
   const answer = await fetch(`${base}/api/projects/${project}/logs${query}`, {
-    headers: { ...headers(), accept: 'text/event-stream', ...(lastId === undefined ? {} : { 'last-event-id': lastId }) },
+    headers: { ...headers(who), accept: 'text/event-stream', ...(lastId === undefined ? {} : { 'last-event-id': lastId }) },
     signal: stop.signal,
   });
   const viewer: Viewer = { events: [], close: () => stop.abort() };
@@ -151,7 +151,7 @@ test('lines as JSON: newest first cut, clean, without secrets, at the time of th
 });
 
 test('a stream shows the last lines once and then new ones; ten viewers share one reader; Last-Event-ID resumes', async () => {
-  const viewers = await Promise.all(Array.from({ length: 10 }, () => follow(undefined, '?tail=3')));
+  const viewers = await Promise.all(Array.from({ length: 10 }, (_, i) => follow(undefined, '?tail=3', i % 2 === 0 ? 'viewer' : 'developer')));
   await expect.poll(() => viewers.every((v) => linesOf(v).length === 3), { timeout: 20_000 }).toBe(true);
   for (let i = 1; i <= 300; i++) print(`new ${i}`);
   const expected = Array.from({ length: 300 }, (_, i) => `new ${i + 1}`);
@@ -218,4 +218,26 @@ test('the end of a container is stored before it is removed, and read as JSON af
   expect(items[0]?.lines).toHaveLength(200);
   expect(items[0]?.lines.at(-1)?.text).toBe('last words ***');
   await exits.stop();
+});
+
+test('an agent cannot report an end for a deployment that never ran on its node', async () => {
+  const other = await register(api, { hostname: 'node-2', role: 'deploy' });
+  const before = (await api.call('deploymentExits', { params: { id: deployment } })).json['items'];
+  const exit = { deployment_id: deployment, container_id: 'c9', container: 'svc-forged', exit_code: 0, out_of_memory: false, error: null };
+  const body = { node_id: other, exits: [{ ...exit, started_at: null, finished_at: null, lines: [], truncated: false }] };
+  expect((await api.call('agentExits', { body })).status).toBe(403);
+  expect((await api.call('deploymentExits', { params: { id: deployment } })).json['items']).toEqual(before);
+});
+
+test('one person opens a few streams; the next one is 429, and its end makes room', async () => {
+  const open = (signal: AbortSignal): Promise<Response> =>
+    fetch(`${base}/api/projects/${project}/logs?tail=0`, { headers: { ...headers('developer'), accept: 'text/event-stream' }, signal });
+  const stop = new AbortController();
+  const statuses: number[] = [];
+  for (let i = 0; i < 9; i++) statuses.push((await open(stop.signal)).status);
+  expect(statuses).toEqual([200, 200, 200, 200, 200, 200, 200, 200, 429]);
+  stop.abort();
+  const later = new AbortController();
+  await expect.poll(async () => (await open(later.signal)).status, { timeout: 20_000, interval: 200 }).toBe(200);
+  later.abort();
 });

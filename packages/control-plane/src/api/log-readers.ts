@@ -23,8 +23,6 @@ export type ReaderLimits = {
   read: { lines: number; bytes: number };
   readMs: number;
   lingerMs: number;
-  /** A viewer that does not take lines for so long loses its stream. Default: routes/runtime-logs.ts. */
-  slowMs?: number;
   linesPerSecond: number;
 };
 export const READER_LIMITS: ReaderLimits = {

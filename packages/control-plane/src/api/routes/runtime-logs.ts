@@ -54,12 +54,12 @@ const MOST_STREAMS_OF_ONE = 8;
 
 type Query = QueryOf<'projectLogs'>;
 type Target = { id: string; node_id: string | null; ended: boolean };
-type Deps = ApiDeps & { holds: Holds; agents: Agents; readers: Readers };
+type Deps = ApiDeps & { holds: Holds; agents: Agents; readers: Readers; slowMs?: number };
 
 export function runtimeLogRoutes(route: Define, deps: Deps): void {
   const { stores, changes, holds, agents, readers, now, limits } = deps;
 
-  const slowMs = deps.readerLimits?.slowMs ?? SLOW_MS;
+  const { slowMs = SLOW_MS } = deps;
   const openByUser = new Map<string, number>();
 
   route('projectLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
@@ -168,7 +168,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       signal,
     );
     const lines = linesIn(channel).map((line) => lineView(target.id, line, channel));
-    return { lines, truncated: channel.leftOut() > 0, ...(unread === null ? {} : { unavailable: unread }) };
+    return { lines, truncated: channel.leftOut() + channel.dropped() > 0, ...(unread === null ? {} : { unavailable: unread }) };
   }
 
   /** Where nothing runs, the stored end of the newest container answers. */
@@ -244,10 +244,11 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       if (query.stream === undefined || line.stream === query.stream) await send('line', lineView(id, line, channel), idOf(positions));
     }
 
+    type Live = { channel: Channel; end: number; signal: AbortSignal };
     /** Sends the lines before now. `end`: the position in the channel of the new lines, which this overlaps with. */
-    async function sendFirst(target: Target, node: NodeRecord, begin: Begin, live: { channel: Channel; end: number }): Promise<Overlap> {
+    async function sendFirst(target: Target, node: NodeRecord, begin: Begin, live: Live): Promise<Overlap> {
       const request = { deployment_id: target.id, node_id: node.id, until: null, stream: null, bytes: FIRST_BYTES };
-      const { channel } = await readers.read({ ...request, ...begin.range }, hold.signal);
+      const { channel } = await readers.read({ ...request, ...begin.range }, live.signal);
       const lines = linesIn(channel).filter((line) => begin.known === null || line.at > begin.known[line.stream]);
       const overlap = createOverlap(lines, live.channel.until(live.end), begin.known ?? { stdout: '', stderr: '' });
       const [first] = lines;
@@ -257,7 +258,10 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       await inTime(async () => {
         if (count > 0 && first !== undefined)
           await send('lost', { deployment_id: target.id, count, from: begin.range.after, to: lineView(target.id, first, channel).at });
-        for (const line of lines) await sendLine(target.id, line, channel);
+        for (const line of lines) {
+          live.signal.throwIfAborted();
+          await sendLine(target.id, line, channel);
+        }
       });
       return overlap;
     }
@@ -285,11 +289,20 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           await pause(LOOK_MS, signal);
           continue;
         }
-        const held = await readers.follow(target.id, node.id);
+        const held = await readers.follow(target.id, node.id).catch(async (error: unknown) => {
+          if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
+          // Others took the room after this stream began.
+          await gone(node.hostname, error.message);
+          return null;
+        });
+        if (held === null) {
+          await pause(LOOK_MS, signal);
+          continue;
+        }
         try {
           const { channel } = held;
           let at = channel.end();
-          let overlap: Overlap | null = await sendFirst(target, node, beginOf(target.id), { channel, end: at });
+          let overlap: Overlap | null = await sendFirst(target, node, beginOf(target.id), { channel, end: at, signal });
           // Ends the comparison soon: the clock of the node may be set back.
           const overlapUntil = performance.now() + OVERLAP_MS;
           let before: string | null = null;
