@@ -151,7 +151,9 @@ test('lines as JSON: newest first cut, clean, without secrets, at the time of th
 });
 
 test('a stream shows the last lines once and then new ones; ten viewers share one reader; Last-Event-ID resumes', async () => {
-  const viewers = await Promise.all(Array.from({ length: 10 }, (_, i) => follow(undefined, '?tail=3', i % 2 === 0 ? 'viewer' : 'developer')));
+  const viewers = await Promise.all(
+    Array.from({ length: 10 }, (_, i) => follow(undefined, '?tail=3', i % 2 === 0 ? 'viewer' : 'developer')),
+  );
   await expect.poll(() => viewers.every((v) => linesOf(v).length === 3), { timeout: 20_000 }).toBe(true);
   for (let i = 1; i <= 300; i++) print(`new ${i}`);
   const expected = Array.from({ length: 300 }, (_, i) => `new ${i + 1}`);

@@ -22,8 +22,7 @@ export function createOverlap(read: readonly Line[], before: readonly Line[], fl
   /** Two lines can have the same nanosecond: at the newest time, the texts that the read had decide. */
   const atNewest = new Map<string, number>();
   const keyOf = ({ stream, text }: Line): string => `${stream} ${text}`;
-  for (const line of read)
-    if (line.at === newest[line.stream]) atNewest.set(keyOf(line), (atNewest.get(keyOf(line)) ?? 0) + 1);
+  for (const line of read) if (line.at === newest[line.stream]) atNewest.set(keyOf(line), (atNewest.get(keyOf(line)) ?? 0) + 1);
 
   let last = before.at(-1)?.at ?? '';
   /** Times of the lines of the read that may be the missing ones. */

@@ -58,7 +58,13 @@ export const createExitStore = (db: Database): ExitStore => ({
     const ids = [...deploymentIds];
     const [here, worked] = await Promise.all([
       db.kysely.selectFrom('deployments').select('id').where('id', 'in', ids).where('node_id', '=', nodeId).execute(),
-      db.kysely.selectFrom('tasks').select('deployment_id').distinct().where('deployment_id', 'in', ids).where('node_id', '=', nodeId).execute(),
+      db.kysely
+        .selectFrom('tasks')
+        .select('deployment_id')
+        .distinct()
+        .where('deployment_id', 'in', ids)
+        .where('node_id', '=', nodeId)
+        .execute(),
     ]);
     return new Set([...here.map((d) => d.id), ...worked.flatMap((t) => t.deployment_id ?? [])]);
   },
