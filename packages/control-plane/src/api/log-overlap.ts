@@ -8,7 +8,7 @@ type Line = Pick<BatchLine, 'at' | 'stream' | 'text'>;
 export type Overlap = {
   /** Whether the read had this line. Call it once for each line, in their order. */
   wasShown(line: Line): boolean;
-  /** Of `missing` lines between the last line that `wasShown` got and `next`: how many the read did not have. Null: up to now. */
+  /** Returns how many of the `missing` lines between the last line of `wasShown` and `next` (null: now) the read did not have. */
   lost(missing: number, next: Line | null): number;
 };
 
