@@ -16,6 +16,7 @@ import { nodeWarning } from '@berth/wire/version';
 import manifest from '../package.json' with { type: 'json' };
 import type { Server } from './api/define.ts';
 import type { ApiSettings } from './api/deps.ts';
+import type { ReaderLimits } from './api/log-readers.ts';
 import { ensureFirstAdmin } from './api/auth/first-admin.ts';
 import { createSecretWatch, jwtSecretIn } from './api/auth/jwt-secret.ts';
 import { createPasswords, PASSWORD_COST, type PasswordCost } from './api/auth/passwords.ts';
@@ -68,6 +69,7 @@ export type Overrides = {
   loops?: boolean;
   processMetrics?: boolean;
   limits?: Partial<Limits>;
+  readerLimits?: Partial<ReaderLimits>;
   scanner?: Scanner;
   /** Replaces the process of a scheduled backup. */
   backUp?: BackupSettings['run'];
@@ -245,6 +247,7 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       source,
       policy,
       limits,
+      ...(overrides.readerLimits === undefined ? {} : { readerLimits: overrides.readerLimits }),
       cacheIndex,
       settings,
       telemetry,

@@ -42,8 +42,8 @@ export type RuntimeLogs = Static<typeof RuntimeLogs>;
 
 /** Data of `event: lost`: lines between `from` and `to` that were not sent. `from` is null if no line came before. */
 export type LostLines = { deployment_id: string; count: number; from: Time | null; to: Time | null };
-/** Data of `event: gone`: the node cannot be read now. The stream goes on when it can. */
-export type GoneNode = { deployment_id: string; node: string | null; message: string };
+/** Data of `event: gone`: the node cannot be read now, or nothing runs. The stream goes on when it can. */
+export type GoneNode = { deployment_id: string | null; node: string | null; message: string };
 
 export const ExitLine = Type.Object({ at: Time, stream: Stream, text: Type.String({ maxLength: MAX_LINE_CHARS + 100 }) });
 export type ExitLine = Static<typeof ExitLine>;

@@ -85,7 +85,7 @@ async function runtimeLog(cli: Cli, [named]: readonly (string | undefined)[], op
   const answer = await cli.client().call('projectLogs', { params: { id: project }, query, timeoutMs: 60_000 });
   if (cli.json) return cli.print(answer, () => '');
   for (const line of answer.lines) printRuntimeLine(cli, line);
-  if (options['previous'] === true && deployment !== null) {
+  if (deployment !== null) {
     const [exit] = (await cli.client().call('deploymentExits', { params: { id: deployment } })).items;
     if (exit !== undefined)
       cli.say(
@@ -119,7 +119,7 @@ async function followRuntime(cli: Cli, path: string): Promise<void> {
         } else if (event === 'lost') {
           const { count } = data as LostLines;
           cli.tell(
-            `note: ${count} ${count === 1 ? 'line is' : 'lines are'} missing here: the container printed faster than they could be sent`,
+            `note: ${count} ${count === 1 ? 'line is' : 'lines are'} missing here: they came too fast, or the connection was broken`,
           );
         } else if (event === 'gone') cli.tell(`note: ${(data as GoneNode).message}; waiting`);
       }

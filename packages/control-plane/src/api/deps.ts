@@ -19,6 +19,7 @@ import type { UptimeClock } from '../domain/uptime.ts';
 import type { Vault } from '../domain/vault.ts';
 import type { Driver } from '../flow/drive.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/configuration.ts';
+import type { ReaderLimits } from './log-readers.ts';
 import type { PasswordCost } from './auth/passwords.ts';
 import type { SecretUse } from './auth/secret-use.ts';
 
@@ -82,6 +83,8 @@ export type ApiDeps = {
   secretUse: SecretUse;
   sendNotice: SendNotice;
   limits: Limits;
+  /** Replaces limits of the readers of runtime logs. */
+  readerLimits?: Partial<ReaderLimits>;
   /** Shared with the driver. */
   cacheIndex: CacheIndex;
   settings: ApiSettings;

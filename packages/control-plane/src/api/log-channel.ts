@@ -20,6 +20,8 @@ export type Channel = {
   until(pos: number): ChannelLine[];
   /** Number of lines that were dropped because of the bounds. */
   dropped(): number;
+  /** Number of lines that no batch had. */
+  missing(): number;
   /** Position of the newest line. */
   end(): number;
   /** The agent has said that the last line was sent. */
@@ -40,7 +42,7 @@ export type Channel = {
 
 /** A batch that comes by way of another control plane may be overtaken by its successor. */
 const WAIT_FOR_GAP_MS = 1_000;
-const MOST_EARLY = 16;
+const MOST_EARLY = 4;
 const MOST_EPOCHS = 4;
 /** A new reader of the agent begins a little before the last line of the one before. */
 const OVERLAP_MS = 5_000;
@@ -58,6 +60,7 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
   let bytes = 0;
   let tail = 0;
   let dropped = 0;
+  let missing = 0;
   let epoch: string | null = null;
   const earlier: string[] = [];
   /** The number that the next batch of this epoch begins with; null: any. */
@@ -90,7 +93,9 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
 
   function append(batch: Batch): void {
     const from = Math.max(0, (expected ?? batch.first) - batch.first);
-    if (batch.first > (expected ?? batch.first)) tail += batch.first - (expected ?? batch.first);
+    const gap = Math.max(0, batch.first - (expected ?? batch.first));
+    tail += gap;
+    missing += gap;
     for (const line of batch.lines.slice(from)) {
       if (monotonic() < overlapUntil && line.at <= newest[line.stream]) continue;
       newest[line.stream] = line.at;
@@ -172,6 +177,7 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
     },
     until: (pos) => lines.slice(head, indexAfter(pos)),
     dropped: () => dropped,
+    missing: () => missing,
     end: () => tail,
     ended: () => ended,
     problem: () => problem,

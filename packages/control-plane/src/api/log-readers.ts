@@ -23,6 +23,8 @@ export type ReaderLimits = {
   read: { lines: number; bytes: number };
   readMs: number;
   lingerMs: number;
+  /** A viewer must take the lines that are in memory for it alone within this time. */
+  slowMs: number;
   linesPerSecond: number;
 };
 export const READER_LIMITS: ReaderLimits = {
@@ -33,6 +35,7 @@ export const READER_LIMITS: ReaderLimits = {
   read: { lines: MAX_TAIL, bytes: 4 * 1_048_576 },
   readMs: 15_000,
   lingerMs: 5_000,
+  slowMs: 30_000,
   linesPerSecond: 20_000,
 };
 /** Lines that a reader sends at first, besides the new ones. */
@@ -55,6 +58,7 @@ export type ReadRequest = {
 export type ReadResult = { channel: Channel; problem: string | null };
 
 export type Readers = {
+  limits: ReaderLimits;
   /** Reads the log of a deployment from now on. Call `release` in a `finally`. Throws too_many_requests. */
   follow(deployment_id: string, node_id: string): Promise<{ channel: Channel; since: number; release(): void }>;
   /** Whether `follow` of all these would succeed now. */
@@ -145,7 +149,11 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
   function fromOther(text: string): void {
     const { key, batch } = JSON.parse(text) as { key: string; batch: LogBatch };
     const mine = own.get(key);
-    if (mine !== undefined && mine.want.node_id === batch.node_id) mine.channel.deliver(batch);
+    if (mine !== undefined && mine.want.node_id === batch.node_id) deliver(mine.channel, batch);
+  }
+  function deliver(channel: Channel, batch: LogBatch): void {
+    taken.lines += batch.lines.length;
+    channel.deliver(batch);
   }
 
   async function add(want: WantRecord, channel: Channel): Promise<Own> {
@@ -167,6 +175,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
     clearTimeout(entry.ending);
     if (own.get(entry.want.key) === entry) own.delete(entry.want.key);
     entry.channel.close();
+    taken.lost += entry.channel.missing();
     update();
     if (logRelay === null) return;
     void logWants
@@ -174,6 +183,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
       .then(() => changes.notify('log-wants'))
       .catch(fail);
   }
+  const lostNow = (): number => [...own.values()].reduce((sum, { channel }) => sum + channel.missing(), taken.lost);
   const count = (mode: WantRecord['mode'], node_id?: string): number =>
     [...own.values()].filter(({ want }) => want.mode === mode && (node_id === undefined || want.node_id === node_id)).length;
   const newWant = (more: Pick<WantRecord, 'key' | 'node_id' | 'deployment_id' | 'mode' | 'tail'> & Partial<WantRecord>): WantRecord => ({
@@ -204,6 +214,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
   }
 
   return {
+    limits,
     async follow(deployment_id, node_id) {
       const key = `f-${deployment_id}`;
       let entry = own.get(key);
@@ -268,8 +279,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
         elsewhere = others.filter(isFor);
         if (elsewhere.length === 0) return { wanted: false, wait_ms: 0 };
       }
-      taken.lines += batch.lines.length;
-      mine?.channel.deliver(batch);
+      if (mine !== undefined) deliver(mine.channel, batch);
       if (elsewhere.length > 0 && logRelay !== null) {
         const text = JSON.stringify({ key, batch });
         for (const want of elsewhere) logRelay.send(want.owner, text);
@@ -295,7 +305,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
       return [...byKey.values()];
     },
     tagOf: (node_id) => tags.get(node_id) ?? null,
-    counts: () => ({ follows: count('follow'), reads: count('read'), ...taken }),
+    counts: () => ({ follows: count('follow'), reads: count('read'), lines: taken.lines, lost: lostNow() }),
     async close() {
       closed = true;
       clearInterval(timer);

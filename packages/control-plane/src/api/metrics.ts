@@ -5,11 +5,12 @@ import { VERDICTS } from '@berth/wire/hook';
 import type { Route } from '@berth/wire/route';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
 import { TASK_KINDS } from '@berth/wire/vocabulary';
-import { collectDefaultMetrics, Counter, Histogram, Registry } from 'prom-client';
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { type Overdue, QUERY_KINDS } from '../domain/stores.ts';
 import type { ApiDeps } from './deps.ts';
 import { type GaugeDeps, gaugeOf, gauges } from './gauges.ts';
 import type { Holds } from './holds.ts';
+import type { Readers } from './log-readers.ts';
 import { NODE_CHANGES, type NodeChangeLog } from './node-changes.ts';
 
 export type Metrics = {
@@ -28,7 +29,7 @@ const METHODS = new Set<string>([...Object.values<Route>(ROUTES).map(({ method }
 const LOSSES: readonly Overdue[] = ['queue', 'lease', 'wall', 'attempts'];
 const TASK_SECONDS = [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog }, holds: Holds): Metrics {
+export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog; readers: Pick<Readers, 'counts'> }, holds: Holds): Metrics {
   const registry = new Registry();
   // The default precision of 10 ms wakes an idle process 100 times per second.
   if (deps.settings.processMetrics) {
@@ -51,6 +52,8 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog },
   for (const kind of NODE_CHANGES) nodeChanges.inc({ kind }, 0);
   deps.nodeChanges.on(({ kind }) => nodeChanges.inc({ kind }));
   for (const row of gauges(deps, holds)) registry.registerMetric(gaugeOf(row, deps.log));
+  registry.registerMetric(runtimeLogReaders(deps.readers));
+  registry.registerMetric(runtimeLogLines(deps.readers));
   const heldSeconds = new Histogram({
     name: 'berth_http_held_duration_seconds',
     help: 'Duration of held requests (long polls and streams), until a change, the end of their wait time or a disconnect',
@@ -82,6 +85,32 @@ export function createMetrics(deps: MetricDeps & { nodeChanges: NodeChangeLog },
     render: async () => ({ type: registry.contentType, text: await registry.metrics() }),
   };
 }
+
+const runtimeLogReaders = (readers: Pick<Readers, 'counts'>): Gauge =>
+  new Gauge({
+    name: 'berth_runtime_log_readers',
+    help: 'Logs of containers that agents read for viewers at this control plane now, by mode: `follow` or `read` (once)',
+    labelNames: ['mode'],
+    registers: [],
+    collect() {
+      const { follows, reads } = readers.counts();
+      this.set({ mode: 'follow' }, follows);
+      this.set({ mode: 'read' }, reads);
+    },
+  });
+const runtimeLogLines = (readers: Pick<Readers, 'counts'>): Counter =>
+  new Counter({
+    name: 'berth_runtime_log_lines_total',
+    help: 'Lines of containers for viewers at this control plane: `received`, or `lost` on the way',
+    labelNames: ['outcome'],
+    registers: [],
+    collect() {
+      const { lines, lost } = readers.counts();
+      this.reset();
+      this.inc({ outcome: 'received' }, lines);
+      this.inc({ outcome: 'lost' }, lost);
+    },
+  });
 
 /** Metrics of events that the flow, the loops and the database report. */
 function recordTelemetry({ telemetry, stores }: MetricDeps, registry: Registry): void {

@@ -141,7 +141,8 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   if (connections === null) throw new Error('Fastify created no server');
   const holds = createHolds();
   const nodeChanges = createNodeChangeLog(deps.stores.audit, deps.log, deps.now);
-  const metrics = createMetrics({ ...deps, nodeChanges, connections }, holds);
+  const readers = createReaders(deps);
+  const metrics = createMetrics({ ...deps, nodeChanges, connections, readers }, holds);
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
   const callers = createCallers({ ...deps, ...deps.settings, tokens });
   const agents = createAgents({ ...deps, ...deps.settings, guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE) });
@@ -201,7 +202,6 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   hookRoutes(route, { ...deps, refusals: createAttempts(deps.now, REFUSED_DELIVERIES_A_MINUTE) });
   eventRoutes(route, { ...deps, holds });
   logRoutes(route, { ...deps, holds });
-  const readers = createReaders(deps);
   server.addHook('onClose', () => readers.close());
   runtimeLogRoutes(route, { ...deps, holds, agents, readers });
   nodeRoutes(route, { ...deps, nodeChanges });

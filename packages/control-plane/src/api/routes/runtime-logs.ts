@@ -45,8 +45,6 @@ const OVERLAP_MS = 5_000;
 const MOST_SOURCES = 6;
 /** Time that a stream gives to the last lines of a container that is being removed. */
 const LAST_LINES_MS = 60_000;
-/** A viewer must take the first lines, which are in memory for it alone, within this time, and later each part of the log too. */
-const SLOW_MS = 30_000;
 /** Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines that are being sent. */
 const FIRST_BYTES = 512 * 1024;
 const PAGE_BYTES = 64 * 1024;
@@ -54,12 +52,11 @@ const MOST_STREAMS_OF_ONE = 8;
 
 type Query = QueryOf<'projectLogs'>;
 type Target = { id: string; node_id: string | null; ended: boolean };
-type Deps = ApiDeps & { holds: Holds; agents: Agents; readers: Readers; slowMs?: number };
+type Deps = ApiDeps & { holds: Holds; agents: Agents; readers: Readers };
 
 export function runtimeLogRoutes(route: Define, deps: Deps): void {
   const { stores, changes, holds, agents, readers, now, limits } = deps;
-
-  const { slowMs = SLOW_MS } = deps;
+  const { slowMs } = readers.limits;
   const openByUser = new Map<string, number>();
 
   route('projectLogs', async ({ params, query, user, recheck, stream, request, reply }) => {
@@ -176,9 +173,11 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     const { items } = await stores.deployments.list({ project_id: projectId }, { limit: 20, cursor: null });
     for (const { id } of items) {
       const exits = await stores.exits.list(id);
-      if (exits.length > 0) return storedLines(exits.slice(0, 1), query, tail);
+      const [newest] = exits;
+      if (newest !== undefined)
+        return { ...storedLines([newest], query, tail), unavailable: `${NOTHING_RUNS}; these are the last lines of ${endOf(newest)}` };
     }
-    return { lines: [], truncated: false, unavailable: 'nothing of this project runs, and no end of a container is stored' };
+    return { lines: [], truncated: false, unavailable: `${NOTHING_RUNS}, and no end of a container is stored` };
   }
 
   async function follow(
@@ -232,6 +231,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     let failure: unknown = null;
     /** Deployments that this stream has shown: their next source goes on where the last one ended. */
     let isFirstLook = true;
+    let wasIdle = false;
 
     const send = async (event: string, data: RuntimeLine | LostLines | GoneNode, id?: string): Promise<void> => {
       quietSince = performance.now();
@@ -257,7 +257,12 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       await recheck();
       await inTime(async () => {
         if (count > 0 && first !== undefined)
-          await send('lost', { deployment_id: target.id, count, from: begin.range.after, to: lineView(target.id, first, channel).at });
+          await send('lost', {
+            deployment_id: target.id,
+            count,
+            from: begin.range.after === null ? null : timeIn(begin.range.after, channel),
+            to: lineView(target.id, first, channel).at,
+          });
         for (const line of lines) {
           live.signal.throwIfAborted();
           await sendLine(target.id, line, channel);
@@ -352,6 +357,19 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       return { range: { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null }, known: null };
     }
     const firsts = new Set<string>();
+    /** Says that no container runs, after its stored last lines. */
+    async function sayIdle(projectId: string, named: Target | null, withLines: boolean): Promise<void> {
+      const tail = query.tail ?? DEFAULT_TAIL;
+      const { lines, unavailable } =
+        named === null
+          ? await lastEnd(projectId, query, tail)
+          : { unavailable: 'this deployment has ended', ...storedLines(await stores.exits.list(named.id), query, tail) };
+      await inTime(async () => {
+        if (withLines) for (const line of lines) await send('line', line);
+        const message = withLines ? (unavailable ?? NOTHING_RUNS) : NOTHING_RUNS;
+        await send('gone', { deployment_id: named?.id ?? lines[0]?.deployment_id ?? null, node: null, message });
+      });
+    }
 
     return {
       async run(projectId: string): Promise<void> {
@@ -362,6 +380,9 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           await stores.projects.get(projectId);
           const targets = await targetsOf(projectId, query.deployment_id);
           if (isFirstLook && resumed.size === 0) for (const { id } of targets) firsts.add(id);
+          const isIdle = sources.size === 0 && targets.every((target) => target.ended);
+          if (isIdle && !wasIdle) await sayIdle(projectId, targets[0] ?? null, isFirstLook && resumed.size === 0);
+          wasIdle = isIdle;
           isFirstLook = false;
           for (const target of targets) {
             const known = sources.get(target.id);
@@ -409,10 +430,17 @@ const rangeOf = ({ since, until }: Query): { since: number | null; until: number
   until: until === undefined ? null : Date.parse(until),
 });
 
+const NOTHING_RUNS = 'nothing of this project runs now';
+const endOf = ({ container, exit_code, finished_at }: ExitRecord): string =>
+  `${container}, which ended${finished_at === null ? '' : ` at ${time(finished_at)}`}${exit_code === null ? '' : ` with exit code ${exit_code}`}`;
+
 const linesIn = (channel: Channel): ChannelLine[] => channel.after(0, MAX_TAIL).flatMap(({ line }) => line ?? []);
 
+/** A time of the node's clock, corrected if that clock is wrong. */
+const timeIn = (at: string, channel: Channel): string => (channel.offset() === 0 ? at : time(Date.parse(at) + channel.offset()));
+
 const lineView = (deployment_id: string, { at, stream, text }: ChannelLine, channel: Channel): RuntimeLine => ({
-  at: channel.offset() === 0 ? at : time(Date.parse(at) + channel.offset()),
+  at: timeIn(at, channel),
   deployment_id,
   stream,
   text,
