@@ -1,5 +1,6 @@
 /** Volumes on real parts: a file that the first deployment wrote is there after the next one, and after the project is deleted. */
-import { readdir } from 'node:fs/promises';
+import { chmod, chown, readdir, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ApiError } from '@berth/wire/client';
 import { waitFor } from '@berth/testbed/wait';
@@ -15,13 +16,28 @@ const reason = await whyNot('built-in');
 describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   let world: World;
   beforeAll(async () => {
-    world = await startWorld({ proxy: 'built-in' });
+    world = await startWorld({
+      proxy: 'built-in',
+      agents: (engine) => [
+        { name: 'builder-1', role: 'builder', engine },
+        { name: 'node-1', role: 'deploy', engine },
+        { name: 'node-2', role: 'deploy', engine },
+      ],
+    });
   });
   afterAll(() => world?.stop());
 
   const page = async (): Promise<string> => (await world.berth.get('counter', '/starts')).body;
 
-  it('a redeployment keeps what the version before wrote, and the deletion of the project keeps the folder', async () => {
+  /** The folders `data` of the project on a node. */
+  async function foldersOf(projectId: string, hostname: string): Promise<string[]> {
+    const files = await readdir(world.dir, { recursive: true });
+    return files
+      .filter((path) => path.includes(hostname) && path.endsWith(`/volumes/${projectId}/data`))
+      .map((path) => join(world.dir, path));
+  }
+
+  it('a redeployment keeps what the version before wrote, a drain moves it, and the deletion of the project keeps the folders', async () => {
     const { berth, git } = world;
     const { url } = await git.createRepo('counter', counterApp);
     const volumes = [{ name: 'data', mount_path: '/var/lib/app' }];
@@ -38,10 +54,24 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
     expect(await berth.settled(await berth.deploy(project))).toMatchObject({ status: 'running' });
     await waitFor('the second version answers', async () => (await page()) === 'start 1\nstart 2\n');
 
+    const running = (await berth.api.call('listDeployments', { query: { project_id: project.id, status: 'running' } })).items[0];
+    const home = await berth.api.call('getNode', { params: { id: running?.node_id ?? '' } });
+    const [before] = await foldersOf(project.id, home.hostname);
+    await chown(join(before ?? '', 'starts'), 1234, 4321);
+    await chmod(join(before ?? '', 'starts'), 0o640);
+    await berth.api.call('drainNode', { params: home });
+    const drained = async (): Promise<boolean> => (await berth.api.call('getNode', { params: home })).drain?.finished_at != null;
+    await waitFor('the node is drained', drained, { deadlineMs: 60_000 });
+    await waitFor('the moved version answers', async () => (await page()) === 'start 1\nstart 2\nstart 2\n');
+    const [after] = await foldersOf(project.id, home.hostname === 'node-1' ? 'node-2' : 'node-1');
+    const { uid, gid, mode } = await stat(join(after ?? '', 'starts'));
+    expect([uid, gid, mode & 0o7777]).toEqual([1234, 4321, 0o640]);
+    expect(await readFile(join(before ?? '', 'starts'), 'utf8')).toBe('start 1\nstart 2\n');
+
     await berth.api.call('deleteProject', { params: project });
     const gone = async (): Promise<boolean> => (await berth.api.call('listProjects', { query: {} })).items.length === 0;
     await waitFor('the project is gone', gone, { deadlineMs: 60_000 });
     const files = await readdir(world.dir, { recursive: true });
-    expect(files.filter((path) => path.endsWith(`/volumes/${project.id}/data/starts`))).toHaveLength(1);
+    expect(files.filter((path) => path.endsWith(`/volumes/${project.id}/data/starts`))).toHaveLength(2);
   });
 });

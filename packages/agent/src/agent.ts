@@ -11,7 +11,7 @@ import { METRICS_CAPABILITY } from '@berth/wire/metrics';
 import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
-import { CAN_VOLUMES } from '@berth/wire/volume';
+import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import type { Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
@@ -220,6 +220,8 @@ async function removeLeftovers(parts: AgentParts, nodeId: string, open: readonly
     log.warn({ err }, 'removing leftover containers failed; they are reported to the control plane'),
   );
   // Deleting files may take long, and no task has to wait for it.
+  const moving = open.flatMap((task) => (task.kind === 'move' ? [task.payload.to] : []));
+  void parts.volumes?.removeIncoming(moving).catch((err: unknown) => log.warn({ err }, 'removing unfinished copies of volumes failed'));
   void parts.data
     ?.removeLeftovers(signal)
     .catch((err: unknown) => void (signal.aborted || log.warn({ err }, 'removing leftover dataset copies failed')));
@@ -245,7 +247,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
       ...(config.REGISTRY_CONFIG === undefined ? [] : [REGISTRY_CAPABILITY]),
       ...(config.NODE_ROLE === 'deploy' ? [LOGS_CAPABILITY] : []),
       ...(config.NODE_ROLE === 'deploy' && parts.secretFiles.problem === null ? [CAN_SECRET_FILES] : []),
-      ...(parts.volumes === null ? [] : [CAN_VOLUMES]),
+      ...(parts.volumes === null ? [] : [CAN_VOLUMES, CAN_MOVE_VOLUMES]),
     ],
     storage: parts.storage.read,
     engine: createEngineStatus(parts.docker),

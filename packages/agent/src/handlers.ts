@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import type { AgentOptions } from './config.ts';
 import type { AgentParts } from './parts.ts';
+import { createChunkClient } from './data/volume-chunks.ts';
 import { createRegistryApi } from './registry/api.ts';
 import { createCollector } from './registry/collect.ts';
 import { createRegistryConfigFile } from './registry/config-file.ts';
@@ -11,6 +12,7 @@ import { createBuildHandler } from './tasks/build.ts';
 import { createCleanHandler } from './tasks/clean.ts';
 import { createDeployHandler } from './tasks/deploy.ts';
 import { createLookHandler } from './tasks/look.ts';
+import { createMoveHandler } from './tasks/move.ts';
 import { createRetireHandler } from './tasks/retire.ts';
 import { createSyncHandler } from './tasks/sync.ts';
 import type { RegistryParts } from './tasks/clean.ts';
@@ -78,5 +80,12 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
     sync: createSyncHandler({ cache: data?.cache ?? null }),
     look: createLookHandler({ look: git.look, workspaces: state.workspaces }),
     clean: createCleanHandler({ registry: cleaning, locks }),
+    move: createMoveHandler({
+      volumes,
+      chunks: createChunkClient(config.CONTROL_PLANE_URL, parts.credentials.headers),
+      listContainers,
+      locks,
+      inherit: config.inherit,
+    }),
   };
 }

@@ -84,7 +84,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   let poll = new AbortController();
 
   type Kind = keyof TaskLoopDeps['limits'];
-  const kindOf = (task: Task): Kind => (task.kind === 'build' || task.kind === 'retire' || task.kind === 'sync' ? task.kind : 'other');
+  const kindOf = (task: Task): Kind =>
+    task.kind === 'move' ? 'sync' : task.kind === 'build' || task.kind === 'retire' || task.kind === 'sync' ? task.kind : 'other';
   const runningOf = (kind: Kind): number => [...runs.values()].filter((r) => kindOf(r.task) === kind).length;
 
   function startTasks(): void {

@@ -123,6 +123,7 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
   async function perform(claim: TaskClaim, shipper: LogShipper, progress: ProgressSender, redact: Redact): Promise<Product> {
     const context: TaskContext = {
       attempt: claim.attempt,
+      lease: claim.lease_token,
       git: claim.git ?? null,
       secrets: claim.secrets ?? [],
       secretsDigest: claim.secrets_digest ?? null,
@@ -263,6 +264,8 @@ function handle(handlers: Handlers, task: Task, context: TaskContext): Promise<P
       return handlers.look(task, context);
     case 'clean':
       return handlers.clean(task, context);
+    case 'move':
+      return handlers.move(task, context);
     default:
       return unknownKind(task);
   }

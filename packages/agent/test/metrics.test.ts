@@ -43,7 +43,7 @@ const copied = (text: string, outcome: string): unknown => ({
 function build(metrics: Metrics, handler: Handler<'build'>) {
   const state = plane.give(buildTask({}));
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
-  const handlers = { build: handler, deploy: none, retire: none, sync: none, look: none, clean: none };
+  const handlers = { build: handler, deploy: none, retire: none, sync: none, look: none, clean: none, move: none };
   const client = createClient({ baseUrl: plane.url });
   return { state, run: runTask(state.task, { client, handlers, log: silentLogger(), meter: metrics }) };
 }
@@ -107,7 +107,7 @@ it('a task with a refused claim is not counted; a task with a refused report cou
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
   const deps = {
     client: createClient({ baseUrl: plane.url }),
-    handlers: { build: none, deploy: none, retire: none, sync: none, look: none, clean: none },
+    handlers: { build: none, deploy: none, retire: none, sync: none, look: none, clean: none, move: none },
   };
   expect(await runTask(gone, { ...deps, log: silentLogger(), meter: metrics }).done).toBe('lost');
   expect(value(await scrape(metrics), 'berth_agent_tasks_finished_total{kind="build",outcome="lost"}')).toBe(0);

@@ -20,7 +20,7 @@ const done: Product = { report: { status: 'completed', image_tag: 'r/app:1' }, d
 function start(build: Handler<'build'>): { state: TaskState; run: TaskRun } {
   const state = plane.give(buildTask({}));
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
-  const handlers: Handlers = { build, deploy: none, retire: none, sync: none, look: none, clean: none };
+  const handlers: Handlers = { build, deploy: none, retire: none, sync: none, look: none, clean: none, move: none };
   return { state, run: runTask(state.task, { client: createClient({ baseUrl: plane.url }), handlers, log: silentLogger() }) };
 }
 const forever: Handler<'build'> = async (_, { signal }) => {
@@ -145,7 +145,7 @@ it('an unknown kind of task is reported as failed', async () => {
   const none = (): Promise<Product> => Promise.reject(new Error('not here'));
   const run = runTask(state.task, {
     client: createClient({ baseUrl: plane.url }),
-    handlers: { build: none, deploy: none, retire: none, sync: none, look: none, clean: none },
+    handlers: { build: none, deploy: none, retire: none, sync: none, look: none, clean: none, move: none },
     log: silentLogger(),
   });
   expect(await run.done).toBe('reported');

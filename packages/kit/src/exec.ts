@@ -4,7 +4,8 @@
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import type { Readable } from 'node:stream';
+import { Readable, type Writable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 
 export type ExecOptions = {
   cwd?: string;
@@ -12,6 +13,10 @@ export type ExecOptions = {
   env: NodeJS.ProcessEnv;
   /** Written to standard input, which is then closed. */
   stdin?: string;
+  /** Written to standard input as the program takes it. If it fails, the program is ended and `exec` rejects with that error. */
+  input?: AsyncIterable<Uint8Array>;
+  /** Gets standard output as bytes, and the program waits for it. `stdout` of the result is then empty. A failure ends the program. */
+  onOutput?: (bytes: Buffer) => Promise<void>;
   signal?: AbortSignal;
   /** Time limit in ms. After it, the process group gets SIGTERM, and SIGKILL `killAfterMs` later. */
   timeoutMs?: number;
@@ -129,6 +134,23 @@ function readChunks(stream: Readable, onChunk: (chunk: Buffer) => void): Promise
   });
 }
 
+async function passBytes(stream: Readable, onOutput: (bytes: Buffer) => Promise<void>): Promise<void> {
+  for await (const bytes of stream as AsyncIterable<Buffer>) await onOutput(bytes);
+}
+
+async function writeInput(input: AsyncIterable<Uint8Array>, stdin: Writable, onError: (error: unknown) => void): Promise<void> {
+  async function* watched(): AsyncGenerator<Uint8Array> {
+    try {
+      yield* input;
+    } catch (error) {
+      onError(error);
+      throw error;
+    }
+  }
+  // If the program exits without reading everything, its exit code says why.
+  await pipeline(Readable.from(watched(), { objectMode: false, highWaterMark: 1 }), stdin).catch(() => undefined);
+}
+
 /** Keeps the last `limit` characters of the added text, in complete lines if possible. Copies each character a bounded number of times. */
 function createTail(limit: number) {
   let text = '';
@@ -185,12 +207,22 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   const limit = options.maxOutput ?? 1_048_576;
   const out = { stdout: createTail(limit), stderr: createTail(limit) };
   let ended: ExecResult['ended'] = null;
+  /** Why `input` or `onOutput` failed. */
+  let streamError: { error: unknown } | null = null;
+  const streamFailed = (error: unknown): void => {
+    // After an end from outside, the streams break too.
+    if (ended !== null) return;
+    streamError = { error };
+    end('abort');
+  };
 
   let lastOutputAt = 0;
   const secrets = options.redact ?? [];
   const words = presenter(secrets, MAX_LINE);
   const lines = options.maxLine === undefined ? words : presenter(secrets, options.maxLine);
   const reading = (['stdout', 'stderr'] as const).map((stream) => {
+    const { onOutput } = options;
+    if (stream === 'stdout' && onOutput !== undefined) return passBytes(child.stdout, onOutput).catch(streamFailed);
     child[stream].on('data', () => {
       lastOutputAt = performance.now();
     });
@@ -204,7 +236,8 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   });
   /** A child process in its own group may keep the pipes open forever, so silence after the program's exit counts as the end. */
   const stopListening = (): void => {
-    for (const stream of [child.stdout, child.stderr]) stream.destroy();
+    // Bytes that `onOutput` has not taken yet are not silence.
+    for (const stream of options.onOutput === undefined || ended !== null ? [child.stdout, child.stderr] : [child.stderr]) stream.destroy();
   };
   let silence: NodeJS.Timeout | undefined;
   const awaitSilence = (): void => {
@@ -220,7 +253,8 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
 
   // Ignore EPIPE of a program that exits without reading its input; its exit code matters.
   child.stdin.on('error', () => undefined);
-  child.stdin.end(options.stdin ?? '');
+  if (options.input === undefined) child.stdin.end(options.stdin ?? '');
+  else void writeInput(options.input, child.stdin, streamFailed);
 
   const killGroup = (signal: NodeJS.Signals): void => {
     if (child.pid === undefined) return;
@@ -250,6 +284,7 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
     if (ended !== null) killGroup('SIGKILL');
     awaitSilence();
     await Promise.all(reading);
+    if (streamError !== null) throw (streamError as { error: unknown }).error;
     const stdout = out.stdout.end();
     return { argv: shown, code, signal, stdout: stdout.text, stdoutCut: stdout.cut, stderr: out.stderr.end().text, ended };
   } finally {

@@ -23,6 +23,7 @@ import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
 import { Version } from './version.ts';
+import { VOLUME_ROUTES } from './volume.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
 
 export const ROUTES = {
@@ -414,6 +415,7 @@ export const ROUTES = {
     answer: TaskReportAnswer,
   },
 
+  ...VOLUME_ROUTES,
   ...DATASET_ROUTES,
   ...GATEWAY_ROUTES,
 

@@ -8,7 +8,7 @@ import { CleanPayload } from './clean-up.ts';
 import { LookPayload } from './look.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { SECRET_DELIVERIES } from './secret.ts';
-import { VolumeMounts } from './volume.ts';
+import { MovePayload, VolumeMounts } from './volume.ts';
 import { CommitId, Id, ImageDigest, literals, orNull, REPLACE_MODES, TASK_KINDS, TASK_STATES, Time } from './vocabulary.ts';
 
 /** Clone `branch` of `git_url` (or only `commit`), build `dockerfile_path`, push the image as `image_repository:{commit}`. */
@@ -99,6 +99,7 @@ export type Payload = {
   sync: SyncPayload;
   look: LookPayload;
   clean: CleanPayload;
+  move: MovePayload;
 };
 
 const base = {
@@ -119,6 +120,7 @@ export const Task = Type.Union([
   Type.Object({ ...base, kind: Type.Literal('sync'), payload: SyncPayload }),
   Type.Object({ ...base, kind: Type.Literal('look'), payload: LookPayload }),
   Type.Object({ ...base, kind: Type.Literal('clean'), payload: CleanPayload }),
+  Type.Object({ ...base, kind: Type.Literal('move'), payload: MovePayload }),
 ]);
 export type Task = Static<typeof Task>;
 export type TaskOf<K extends (typeof TASK_KINDS)[number]> = Extract<Task, { kind: K }>;

@@ -1,9 +1,13 @@
 /** Volumes: folders on the disk of a deploy node that outlive the deployments of their project. */
 import { type Static, Type } from 'typebox';
-import { DnsLabel, Id } from './vocabulary.ts';
+import { Value } from 'typebox/value';
+import { ById, type Route } from './route.ts';
+import { DnsLabel, Id, literals, orNull } from './vocabulary.ts';
 
 /** Capability of an agent that mounts volumes. */
 export const CAN_VOLUMES = 'volumes';
+/** Capability of an agent that sends and receives copies of volumes. */
+export const CAN_MOVE_VOLUMES = 'volume_moves';
 
 /**
  * The volumes of a deploy task. `copy` identifies the folders: the agent mounts only a folder with this id, so that a copy that was left
@@ -14,3 +18,67 @@ export const VolumeMounts = Type.Object({
   mounts: Type.Array(Type.Object({ name: DnsLabel, mount_path: Type.String(), create: Type.Boolean() })),
 });
 export type VolumeMounts = Static<typeof VolumeMounts>;
+
+/**
+ * One end of a move: the agent with the copy `copy` sends its folders, the agent of another node receives them as the new copy `to`.
+ * Both report the digest of the files that they have at the end.
+ */
+export const MovePayload = Type.Object({
+  project_id: Id,
+  project: Type.String(),
+  role: literals(['send', 'receive']),
+  copy: Id,
+  to: Id,
+  other: Type.String({ description: 'hostname of the other end' }),
+  bytes: orNull(Type.Number({ description: 'size of the folders by the last report; null: unknown' })),
+});
+export type MovePayload = Static<typeof MovePayload>;
+
+/** `result` of a completed end of a move. `digest` covers path, type, mode, owner, size and content of every file. */
+export const MoveResult = Type.Object({
+  digest: Type.String({ pattern: '^[0-9a-f]{64}$' }),
+  files: Type.Integer({ minimum: 0 }),
+  bytes: Type.Number({ minimum: 0 }),
+});
+export type MoveResult = Static<typeof MoveResult>;
+export const isMoveResult = (value: unknown): value is MoveResult => Value.Check(MoveResult, value);
+
+/** The folders travel as a tar stream in numbered chunks. A sender that begins again has a new `stream`. */
+export const MAX_CHUNK_BYTES = 4 * 1_048_576;
+/** Longest time in seconds that the control plane holds a chunk or a request for one. */
+export const CHUNK_HOLD_SECONDS = 20;
+const Number0 = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
+export const CHUNK_HEADERS = { stream: 'x-chunk-stream', number: 'x-chunk-number', last: 'x-chunk-last' } as const;
+
+/** taken: send the next one; wait: send it again; restart: the receiver begins again, so send a new stream. */
+export const CHUNK_ANSWERS = ['taken', 'wait', 'restart'] as const;
+export type ChunkAnswer = (typeof CHUNK_ANSWERS)[number];
+
+export const VOLUME_ROUTES = {
+  agentSendChunk: {
+    method: 'POST',
+    path: '/api/agent/tasks/:id/chunks',
+    who: 'agent',
+    scope: 'none',
+    summary: 'Send a chunk of a volume that moves; held until the other end has taken it (X-Lease-Token)',
+    params: ById,
+    query: Type.Object({ stream: Id, number: Number0, last: Type.Optional(Type.Boolean()) }),
+    rawBody: true,
+    status: 200,
+    answer: Type.Object({ next: literals(CHUNK_ANSWERS) }),
+  },
+  agentTakeChunk: {
+    method: 'GET',
+    path: '/api/agent/tasks/:id/chunks',
+    who: 'agent',
+    scope: 'none',
+    summary: 'Take a chunk of a volume that moves, and confirm all chunks before it; 204 if there is none yet (X-Lease-Token)',
+    params: ById,
+    query: Type.Object({
+      stream: Type.Optional(Id),
+      number: Number0,
+      wait: Type.Optional(Type.Number({ minimum: 0, maximum: CHUNK_HOLD_SECONDS, description: 'seconds to hold the request' })),
+    }),
+    status: 200,
+  },
+} as const satisfies Record<string, Route>;

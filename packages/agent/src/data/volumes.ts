@@ -3,25 +3,52 @@
  *
  *   volumes/{project_id}/{name}        mounted into the containers of the project
  *   volumes/{project_id}/.copy.json    the id of this copy (control-plane/src/domain/volumes.ts). Containers cannot reach it
+ *   volumes/.incoming/{copy}/          a copy that is being received; it appears by one rename
+ *   volumes/.left/{copy}/              an older copy of a project that came back to this node; never deleted unasked
  *
  * A folder is mounted only if the mark has the id of the task. A missing folder is created only if the task says that it never existed:
  * a project never starts with an empty or an older folder in place of its own.
  */
 import { chmod, chown, lstat, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { VolumeMounts } from '@berth/wire/volume';
+import { failPoint } from '@berth/kit/fail-point';
+import type { MoveResult, VolumeMounts } from '@berth/wire/volume';
 import type { Mount } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
-import { syncFolder } from './disk.ts';
+import { removeTree, syncFolder, writeWhole } from './disk.ts';
 import { isId } from './layout.ts';
 
 export type Volumes = {
   /** Returns the mounts; creates what may be created. `uid`: the owner of new folders. Throws TaskFailure volume_missing, volume_failed. */
   mounts(projectId: string, given: VolumeMounts, uid: () => Promise<number>): Promise<Mount[]>;
+  /** Returns the folders of a copy that leaves. Throws TaskFailure volume_missing. */
+  outgoing(projectId: string, copy: string): Promise<Folders>;
+  /** Returns what an earlier attempt has verified and moved to its place; null: nothing. */
+  arrived(projectId: string, copy: string): Promise<MoveResult | null>;
+  /** The place where a copy is received. */
+  incoming(copy: string): Incoming;
+  /** Moves a received copy to its place. An older copy of the project stays in .left. Throws TaskFailure volume_failed. */
+  finish(projectId: string, copy: string, result: MoveResult): Promise<void>;
+  /** Removes copies that were being received, except those of open tasks. */
+  removeIncoming(except: readonly string[]): Promise<void>;
 };
 
-export type Mark = { copy: string; project_id: string; created_at: string };
+/** Folders of a copy below `root`. */
+export type Folders = { root: string; names: string[] };
+export type Incoming = {
+  /** Empties the place. */
+  begin(): Promise<string>;
+  /** Records that all files are there and on the disk. */
+  complete(): Promise<void>;
+  /** Returns the folders if an earlier attempt received all files; else null. */
+  whole(): Promise<Folders | null>;
+  discard(): Promise<void>;
+};
+
+/** `moved`: what the agent verified, if the copy came from another node. */
+export type Mark = { copy: string; project_id: string; created_at: string; moved?: MoveResult };
 const MARK = '.copy.json';
+const COMPLETE = '.complete';
 const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 
 export async function createVolumes(root: string): Promise<Volumes> {
@@ -31,6 +58,11 @@ export async function createVolumes(root: string): Promise<Volumes> {
   const ofProject = (projectId: string): string => {
     if (!isId(projectId)) throw new Error('not an id of a project');
     return join(folder, projectId);
+  };
+
+  const hidden = (parent: string, copy: string): string => {
+    if (!isId(copy)) throw new Error('not an id of a copy');
+    return join(folder, parent, copy);
   };
 
   /** Makes a volume appear with its owner by one rename. */
@@ -92,8 +124,65 @@ export async function createVolumes(root: string): Promise<Volumes> {
       }
       return found;
     },
+
+    async outgoing(projectId, copy) {
+      const project = ofProject(projectId);
+      const mark = await readMark(project);
+      const names = await visible(project);
+      if (mark?.copy !== copy || names.length === 0)
+        throw new TaskFailure('volume_missing', `${project} ${mark === null ? 'does not exist' : `is not the copy ${copy}`}; restore it`);
+      return { root: project, names };
+    },
+
+    async arrived(projectId, copy) {
+      const mark = await readMark(ofProject(projectId));
+      return mark?.copy === copy ? (mark.moved ?? null) : null;
+    },
+
+    incoming(copy) {
+      const place = hidden('.incoming', copy);
+      return {
+        async begin() {
+          await removeTree(place);
+          await mkdir(place, { recursive: true, mode: 0o711 });
+          return place;
+        },
+        async complete() {
+          await writeWhole(join(place, COMPLETE), '');
+        },
+        async whole() {
+          if ((await lstat(join(place, COMPLETE)).catch(ignoreMissing)) === null) return null;
+          return { root: place, names: await visible(place) };
+        },
+        discard: async () => void (await removeTree(place)),
+      };
+    },
+
+    async finish(projectId, copy, result) {
+      const [project, place] = [ofProject(projectId), hidden('.incoming', copy)];
+      await writeMark(place, { copy, project_id: projectId, created_at: new Date().toISOString(), moved: result });
+      const older = await readMark(project);
+      if (older !== null) {
+        await mkdir(join(folder, '.left'), { recursive: true, mode: 0o700 });
+        await rename(project, hidden('.left', older.copy));
+      } else if ((await visible(project)).length > 0)
+        throw new TaskFailure('volume_failed', `${project} has folders but no ${MARK}; Berth does not know them. Move them away`);
+      await failPoint('move.displaced');
+      await rename(place, project);
+      await syncFolder(folder);
+      await rm(join(project, COMPLETE), { force: true });
+    },
+
+    async removeIncoming(except) {
+      for (const copy of await visible(join(folder, '.incoming')))
+        if (!except.includes(copy)) await removeTree(join(folder, '.incoming', copy));
+    },
   };
 }
+
+/** Folders of volumes below this one. */
+const visible = async (path: string): Promise<string[]> =>
+  ((await readdir(path).catch(ignoreMissing)) ?? []).filter((name) => !name.startsWith('.')).toSorted();
 
 async function writeMark(project: string, mark: Mark): Promise<void> {
   const path = join(project, MARK);

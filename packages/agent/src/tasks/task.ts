@@ -6,6 +6,8 @@ import type { TaskKind } from '@berth/wire/vocabulary';
 
 export type TaskContext = {
   attempt: number;
+  /** The lease token, for requests of the work itself. */
+  lease?: string;
   /** Access to the repository; absent or null if the control plane sends none. Never log it. */
   git?: GitAccess | null;
   /** Aborted with `Stopped` as its reason. The handler then cleans up and rejects. */

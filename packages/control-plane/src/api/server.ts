@@ -29,6 +29,7 @@ import { installDocsPage } from './plugins/openapi.ts';
 import { openapiDocument } from './openapi/document.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
+import { agentVolumeRoutes } from './routes/agent-volumes.ts';
 import { createNodeEngines } from './node-engines.ts';
 import { createQuarantine } from './node-quarantine.ts';
 import { createNodeSettings } from './node-settings.ts';
@@ -213,6 +214,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const quarantine = createQuarantine(clock);
   agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine, readers });
   agentDatasetRoutes(route, { ...deps, agents });
+  agentVolumeRoutes(route, { ...deps, agents, holds });
   metricRoutes(route, { ...deps, agents });
   gatewayRoutes(route, {
     ...deps,

@@ -2,7 +2,17 @@
  * Notifications between waiters and commits. Held requests and loops wait for a topic; after a commit the writer notifies its topics.
  * A notifier carries topics to other control planes and may lose some, so a waiter must also poll.
  */
-export type Topic = `node:${string}` | `logs:${string}` | 'routes' | 'policy' | 'access' | 'work' | 'datasets' | 'events' | 'log-wants';
+export type Topic =
+  | `node:${string}`
+  | `logs:${string}`
+  | `move:${string}`
+  | 'routes'
+  | 'policy'
+  | 'access'
+  | 'work'
+  | 'datasets'
+  | 'events'
+  | 'log-wants';
 
 export type Changes = {
   notify(...topics: Topic[]): void;

@@ -1,5 +1,5 @@
 /** The record of a copy of volumes; domain/volumes.ts has its states. */
-type VolumeCopyState = 'incoming' | 'current' | 'left' | 'kept';
+type VolumeCopyState = 'incoming' | 'current' | 'left' | 'kept' | 'deleting';
 
 export type VolumeCopy = {
   id: string;
@@ -15,6 +15,8 @@ export type VolumeCopy = {
   bytes: number | null;
   /** The copy that a move copied it from. */
   source: string | null;
+  /** Digest of its files as its node reported it at the end of the last move; null: not proven. */
+  digest: string | null;
   created_at: number;
   changed_at: number;
 };

@@ -2,14 +2,15 @@
  * Volumes: folders on the disk of a deploy node that outlive the deployments of their project. A *copy* is the folders of one project on
  * one node. Exactly one copy of a project is `current`, and only its node may run a deployment with volumes:
  *
- *   (first deployment) ──▶ current ──a move went live──▶ left ──its node deleted it──▶ (row removed)
- *   (a move begins) ──▶ incoming ──went live──▶ current    or ──the move failed──▶ left
- *   current ──project deleted──▶ kept ──an admin deletes it──▶ left
+ *   (first deployment) ──▶ current ──the data moved to another node──▶ left ──▶ stays until an admin deletes it
+ *   (a move begins) ──▶ incoming ──a container answers with it──▶ current    or ──the move failed──▶ deleting
+ *   current ──project deleted──▶ kept ──▶ stays until an admin deletes it
+ *   deleting ──its node deleted it──▶ (row removed)
  *
  * A copy has an id of its own, and the agent writes it beside the folders. A node whose folders have another id, or none, never gets a
  * container that would write there: a full volume is never replaced by an empty or an older one. Pure.
  */
-import { CAN_VOLUMES, type VolumeMounts } from '@berth/wire/volume';
+import { CAN_MOVE_VOLUMES, CAN_VOLUMES, type VolumeMounts } from '@berth/wire/volume';
 import type { Need } from './build-needs.ts';
 import type { FieldProblem } from './errors.ts';
 import { overlap } from './mounts.ts';
@@ -58,6 +59,17 @@ export const volumeNeeds = ({ volumes }: Uses): Need[] =>
           because: 'is of an earlier version, or cannot write to SVC_ROOT',
         },
       ];
+
+/** Whatever receives a copy of the volumes. */
+export const moveNeed: Need = {
+  capability: CAN_MOVE_VOLUMES,
+  what: 'receive the volumes of another node',
+  because: 'is of an earlier version',
+};
+
+/** Returns whether both ends of the move reported the same files. */
+export const isProven = (source: Pick<VolumeCopy, 'digest'>, copy: Pick<VolumeCopy, 'digest'>): boolean =>
+  source.digest !== null && source.digest === copy.digest;
 
 /** Returns the mounts of a deploy task. A volume that the copy does not have yet may be created. */
 export const volumeMounts = ({ volumes }: Uses, copy: Pick<VolumeCopy, 'id' | 'names'>): VolumeMounts => ({

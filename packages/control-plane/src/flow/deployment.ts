@@ -33,8 +33,22 @@ import { addStopped, observed, sweep } from './observe.ts';
 import { begin, built, started } from './phases.ts';
 import { refuseRelease, settingsLines } from './release.ts';
 import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
-import { mountVolumes, pinOf, volumesAway, volumesMounted } from './volumes.ts';
-import { volumeNeeds } from '../domain/volumes.ts';
+import {
+  type MoveProblem,
+  dropIncoming,
+  incomingOf,
+  isMoving,
+  isStillAway,
+  leavingNode,
+  moveLost,
+  moveReported,
+  moveVolumes,
+  mountVolumes,
+  pinOf,
+  volumesAway,
+  volumesMounted,
+} from './volumes.ts';
+import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { reasonToWait, restartStopped } from './single-writer.ts';
@@ -42,7 +56,7 @@ import { createBuildTask, createDeployTask, createRetireTask, removes } from './
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
-type Undo = 'end_tasks' | 'restore_route' | 'remove_container';
+type Undo = 'drop_copy' | 'end_tasks' | 'restore_route' | 'remove_container';
 type Handlers = { [T in FlowEvent['type']]?: (draft: Draft, d: DeploymentRecord, event: EventOf<T>) => void };
 
 /** For each live state: what happens in it, what a failure or cancellation undoes (in this order), and how it handles events. */
@@ -65,12 +79,19 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
   },
   built: {
     does: 'waits for a deploy node and for other deploying versions of the project; with stop-first also until no other version runs',
-    undo: [],
-    on: { tick: dispatchDeploy, cancel: cancelNow, project_deleted: projectDeleted },
+    undo: ['drop_copy', 'end_tasks'],
+    on: {
+      tick: dispatchDeploy,
+      task_reported: moveEnded,
+      task_lost: moveEnded,
+      cancel: cancelNow,
+      node_deleted: moveNodeDeleted,
+      project_deleted: projectDeleted,
+    },
   },
   deploying: {
     does: 'a node starts and probes the container; its route is published; the proxy applies the route',
-    undo: ['end_tasks', 'restore_route', 'remove_container'],
+    undo: ['drop_copy', 'end_tasks', 'restore_route', 'remove_container'],
     on: {
       task_reported: deployReported,
       task_lost: taskLost,
@@ -96,6 +117,8 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
 };
 
 const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
+  /** A copy that no container used yet: the data is still where it was. */
+  drop_copy: dropIncoming,
   /** Voids the leases: later reports of their agents are refused, and the agents discard their work. */
   end_tasks(draft, d) {
     for (const task of draft.openTasks(d)) if (task.kind !== 'retire') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
@@ -266,13 +289,16 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   const stays = d.settings.replace === 'recreate';
-  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings)];
+  const pin = pinOf(draft, d);
+  const leaves = leavingNode(draft, pin);
+  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...(leaves === null ? [] : [moveNeed])];
   const cannot = noNodeCan(needs, facts.nodes);
   if (cannot !== null) return fail(draft, d, failure('agent_cannot', cannot));
-  const pin = pinOf(draft, d);
   const away = volumesAway(draft, pin);
   if (away !== null) return wait(draft, d, away.code, away.why, away.plain);
-  const home = pin?.node_id ?? null;
+  const moving = isMoving(draft);
+  if (moving !== null) return waitForOwnWork(draft, d, moving);
+  const home = leaves === null || pin === null ? (pin?.node_id ?? null) : (incomingOf(draft, pin)?.node_id ?? null);
   const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch, needs, home };
   const placement = choose(question, facts.nodes, facts);
   const node = draft.node(placement.winner);
@@ -286,6 +312,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (isRemoving) return waitForOwnWork(draft, d, `${node.hostname} is still removing the container of an earlier attempt`);
   const notYet = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
   if (notYet !== null) return notYet.ownWork ? waitForOwnWork(draft, d, notYet.why) : wait(draft, d, 'still_writing', notYet.why);
+  if (leaves !== null && pin !== null && isStillAway(draft, pin, node))
+    return waitForOwnWork(draft, d, moveVolumes(draft, d, { pin, from: leaves, to: node }));
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
   createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes, ...mountVolumes(draft, d, node) });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
@@ -297,6 +325,30 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
     `assigned to ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, to replace deployment ${running.generation}`}`,
   );
+}
+
+/** An end of a move of the volumes reported or was lost. */
+function moveEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+  if (event.task.kind !== 'move') return;
+  const problem = event.type === 'task_lost' ? moveLost(draft, event.task, event.why) : moveReported(draft, d, event);
+  if (problem !== null) moveFailed(draft, d, event.task.node_id, problem);
+}
+
+/** Another node may receive the volumes, so the work is tried again a limited number of times. */
+function moveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, again }: MoveProblem): void {
+  UNDO.drop_copy(draft, d);
+  UNDO.end_tasks(draft, d);
+  const losses = [...d.losses, { node_id: nodeId, at: draft.facts.now, ...(again === 'elsewhere' ? { error } : {}) }];
+  if (again === 'never' || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
+  draft.set(d, { losses, waiting: null });
+  draft.addLine(d, 'volumes', `${error.message}; Berth copies the volumes again`);
+}
+
+/** The node of one end is gone. */
+function moveNodeDeleted(draft: Draft, d: DeploymentRecord, { node_id, reachable }: EventOf<'node_deleted'>): void {
+  const isEnd = draft.openTasks(d).some((t) => t.kind === 'move' && t.node_id === node_id);
+  if (!isEnd || reachable) return;
+  moveFailed(draft, d, node_id, { error: failure('volume_failed', 'a node was deleted during the copy'), again: 'yes' });
 }
 
 // ── deploying ────────────────────────────────────────────────────────────────────────────────────────────────────────

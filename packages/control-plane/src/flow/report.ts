@@ -1,5 +1,6 @@
 /** Rules about an agent's report on its task. Pure. */
 import { isLookResult } from '@berth/wire/look';
+import { isMoveResult } from '@berth/wire/volume';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/errors.ts';
@@ -17,6 +18,8 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
     throw invalid('commit', 'required', 'a completed look says which commit is the tip of the branch');
   if (task.kind === 'look' && !isLookResult(report.result))
     throw invalid('result', 'look', 'a completed look says which skip mark its commit has, and which commits differ');
+  if (task.kind === 'move' && !isMoveResult(report.result))
+    throw invalid('result', 'move', 'a completed move says the digest, number and size of the files');
 }
 
 /** Throws stale_lease. A task without an attempt belongs to a contract-only agent, which sends no lease. */

@@ -16,6 +16,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
 import { presentNode } from '../domain/heir.ts';
 import { isOnline } from '../domain/placement.ts';
+import { currentCopy } from '../domain/volumes.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
@@ -184,6 +185,14 @@ export function restartStopped(
   if (old === undefined || home === undefined || !isBerthAgent(home) || hasOpenWork(draft, home.id)) return;
   // The newer version may take over. If it ends instead, this function is called again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying'))) return;
+  const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
+  if (data !== null && data.node_id !== home.id) {
+    // The newer version may have written there.
+    const waiting = `stays stopped: its volumes are on ${data.hostname} now; deploy the project again`;
+    if (old.waiting === waiting) return;
+    draft.set(old, { waiting });
+    return draft.addLine(old, 'stopped_first', waiting);
+  }
   const seen = ofProject(home, draft.facts.project.id).find((c) => c.labels[LABELS.deployment] === old.id);
   const isReportNew = observedAt(draft, home) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
   // Its container never stopped or does not exist any more.

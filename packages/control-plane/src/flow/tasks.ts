@@ -1,7 +1,7 @@
 /** Creates the tasks of the flow. A task contains everything that its agent needs. Pure. */
 import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
-import type { VolumeMounts } from '@berth/wire/volume';
+import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/build-needs.ts';
 import { finalName } from '../domain/container-name.ts';
 import type { NodeFact } from '../domain/facts.ts';
@@ -75,6 +75,21 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     queue_deadline_at: uptime.at + limits.claimMs,
     wall_deadline_at:
       uptime.at + limits.deployMs + copyMs(missingBytes, node.copy_rate) + stopMs([d, ...(serves === undefined ? [] : [serves])]),
+    payload,
+  });
+}
+
+/** A move ends earlier if one of its agents is lost or the data stops flowing. */
+const MOVE_MS = 24 * 3_600_000;
+
+export function createMoveTask(draft: Draft, d: DeploymentRecord, node: NodeFact, payload: MovePayload): void {
+  const { uptime, limits } = draft.facts;
+  draft.createTask({
+    kind: 'move',
+    deployment_id: d.id,
+    node_id: node.id,
+    queue_deadline_at: uptime.at + limits.claimMs,
+    wall_deadline_at: uptime.at + MOVE_MS,
     payload,
   });
 }

@@ -65,6 +65,9 @@ export const TRANSITIONS = [
     to: 'superseded',
     when: 'a newer deployment went live first, because this one lost its node',
   },
+  { from: 'built', event: 'task_reported', to: 'failed', when: 'its volumes could not be copied to another node' },
+  { from: 'built', event: 'task_lost', to: 'failed', when: 'too many nodes were lost while its volumes were copied' },
+  { from: 'built', event: 'node_deleted', to: 'failed', when: 'too many nodes were lost while its volumes were copied' },
   { from: 'built', event: 'cancel', to: 'cancelled', when: 'always' },
   {
     from: 'built',

@@ -25,6 +25,7 @@ const CLAIMED: Record<TaskKind, string> = {
   sync: 'started to copy',
   look: 'started to check the branch',
   clean: 'started to clean the registry',
+  move: 'started to copy the volumes',
 };
 
 /** Longest time between two polls of an agent: a poll may be held for MAX_HOLD_SECONDS. */

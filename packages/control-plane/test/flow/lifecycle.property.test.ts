@@ -82,6 +82,7 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
         sync: {},
         look: {},
         clean: {},
+        move: {},
       }[task.kind];
       await driver.report(task.id, task.lease_token, what === 'fail' ? { status: 'failed' } : { status: 'completed', ...product });
       return;

@@ -2,12 +2,13 @@
 import { describe, expect, it, test } from 'vitest';
 import type { Facts } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { TaskReport } from '@berth/wire/task';
+import type { DeploymentRecord, TaskRecord } from '../../src/domain/records.ts';
 import { replaceProblem, settingsOf } from '../../src/domain/project-rules.ts';
 import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
 import { volumeProblems } from '../../src/domain/volumes.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { builder, facts, node, NOW, on, project, SETTINGS, stateOf, task } from './fixtures.ts';
+import { builder, changeOf, facts, node, NOW, old, on, project, routeTo, SETTINGS, stateOf, task } from './fixtures.ts';
 
 const volumes = [{ name: 'data', mount_path: '/data' }];
 const settings = { ...SETTINGS, replace: 'recreate' as const, volumes };
@@ -25,6 +26,7 @@ const copy: VolumeCopy = {
   names: ['data'],
   bytes: 1_200_000,
   source: null,
+  digest: null,
   created_at: NOW,
   changed_at: NOW,
 };
@@ -82,6 +84,145 @@ describe('a later deployment', () => {
     const plan = tick({ volumes: [copy], nodes: [builder(), ...nodes] });
     expect([plan.createTasks, plan.volumes, stateOf(plan, next.id)]).toEqual([[], [], null]);
     expect(why(plan)).toContain(text);
+  });
+});
+
+describe('a drain moves the volumes', () => {
+  const can = { capabilities: ['volumes', 'volume_moves'] };
+  const drain = { started_at: NOW, finished_at: null, moved: 0, tries: {} };
+  const from = node({ ...home, ...can, schedulable: false, drain });
+  const to = node({ ...away, ...can });
+  const nodes = [builder(), from, to];
+  const stopped = old({ settings, stopped_first: 'stopped' });
+  const incoming: VolumeCopy = { ...copy, id: 'v2', node_id: 'n2', hostname: 'away', state: 'incoming', source: 'v1' };
+  const move = (role: 'send' | 'receive', over: Partial<TaskRecord> = {}): TaskRecord =>
+    task('move', {
+      id: role,
+      node_id: role === 'send' ? 'n1' : 'n2',
+      payload: { project_id: 'p1', project: 'shop', role, copy: 'v1', to: 'v2', other: role === 'send' ? 'away' : 'home', bytes: null },
+      ...over,
+    });
+  const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
+  const moving: Partial<Facts> = { nodes, live: [stopped, next], tasks: [move('send'), move('receive')], volumes: [copy, incoming] };
+  const reported = (role: 'send' | 'receive', over: Partial<Facts> = {}, report: TaskReport = { status: 'completed', result }): Plan =>
+    advance(next, { type: 'task_reported', task: move(role), report }, facts({ ...moving, ...over }));
+
+  it('copies them to another node when nothing runs any more', () => {
+    const plan = tick({ nodes, live: [stopped, next], volumes: [copy] });
+    expect(plan.createTasks).toMatchObject([
+      { kind: 'move', node_id: 'n1', payload: { role: 'send', copy: 'v1', other: 'away' } },
+      { kind: 'move', node_id: 'n2', payload: { role: 'receive', copy: 'v1', other: 'home' } },
+    ]);
+    expect(plan.volumes).toMatchObject([
+      { id: 'v1', state: 'current', digest: null },
+      { node_id: 'n2', state: 'incoming', source: 'v1', names: ['data'] },
+    ]);
+    expect(why(plan)).toBe('its volumes are being copied from home to away; the project is stopped meanwhile');
+  });
+  it('first stops the version that runs', () => {
+    const container = { name: 'svc-shop', labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' }, host_port: 1, state: 'running' };
+    const plan = tick({ nodes: [{ ...from, containers: [container] }, to], live: [old({ settings }), next], volumes: [copy] });
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', payload: { stop: [{ deployment_id: 'd1' }] } }]);
+    expect(plan.volumes).toEqual([]);
+  });
+  it('waits while they are copied', () => {
+    const plan = tick({ ...moving });
+    expect([plan.createTasks, plan.volumes]).toEqual([[], []]);
+    expect(why(plan)).toContain('are being copied from home to away');
+  });
+  it.each([
+    ['the sender only', { ...copy, digest: result.digest }, incoming],
+    ['the receiver only', copy, { ...incoming, digest: result.digest }],
+    ['both, and they differ', { ...copy, digest: 'b'.repeat(64) }, { ...incoming, digest: result.digest }],
+  ])('starts nothing with the new copy when the proof is of %s', (_, source, target) => {
+    const plan = tick({ nodes, live: [stopped, next], volumes: [source, target] });
+    expect(plan.createTasks.map((t) => t.kind)).toEqual(['move', 'move']);
+    expect(plan.volumes).toMatchObject([
+      { id: 'v2', state: 'deleting' },
+      { id: 'v1', digest: null },
+      { state: 'incoming', digest: null },
+    ]);
+  });
+  it('starts the new version with the proven copy, and switches when its container answers', () => {
+    const proven = [
+      { ...copy, digest: result.digest },
+      { ...incoming, digest: result.digest },
+    ];
+    const plan = tick({ nodes, live: [stopped, next], volumes: proven });
+    expect(plan.createTasks).toMatchObject([
+      { kind: 'deploy', node_id: 'n2', payload: { volumes: { copy: 'v2', mounts: [{ name: 'data', create: false }] } } },
+    ]);
+    const d = on.deploying({ settings, node_id: 'n2' });
+    const report = { status: 'completed', host_port: 32_000, container_id: 'c' } as const;
+    const given = facts({ nodes, live: [stopped, d], tasks: [task('deploy', { node_id: 'n2' })], volumes: proven });
+    const after = advance(d, { type: 'task_reported', task: task('deploy', { node_id: 'n2' }), report }, given);
+    expect(after.volumes).toMatchObject([
+      { id: 'v1', state: 'left' },
+      { id: 'v2', state: 'current', names: ['data'] },
+    ]);
+  });
+  it('says how much is equal when both ends have reported', () => {
+    const plan = reported('receive', { volumes: [{ ...copy, digest: result.digest }, incoming] });
+    expect(plan.volumes).toMatchObject([{ id: 'v2', digest: result.digest, bytes: 1_200_000 }]);
+    expect(plan.storyLines).toMatchObject([{ message: expect.stringContaining('2 files, 1.2 MB, equal to those on home') }]);
+  });
+  it('copies again if the files differ, and the copy is deleted', () => {
+    const plan = reported('send', { volumes: [copy, { ...incoming, digest: 'b'.repeat(64) }] });
+    expect(plan.volumes).toMatchObject([{ id: 'v1' }, { id: 'v2', state: 'deleting' }]);
+    expect(changeOf(plan, 'd2')).toMatchObject({ losses: [{ node_id: 'n1' }] });
+    expect(plan.changeTasks).toMatchObject([
+      { id: 'send', end: 'completed' },
+      { id: 'receive', end: 'cancelled' },
+    ]);
+  });
+  it('takes another node if the disk of the new one is full, and keeps the source', () => {
+    const error = { code: 'disk_full', message: 'no space left' };
+    const plan = reported('receive', {}, { status: 'failed', result: { error } });
+    expect(changeOf(plan, 'd2').losses).toMatchObject([{ node_id: 'n2', error: { code: 'disk_full' } }]);
+    expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
+  });
+  it.each([
+    [
+      'the sender cannot read',
+      (): Plan => reported('send', {}, { status: 'failed', result: { error: { code: 'volume_failed', message: 'x' } } }),
+    ],
+    ['it is cancelled', (): Plan => advance(next, { type: 'cancel' }, facts(moving))],
+    ['the project is deleted', (): Plan => advance(next, { type: 'project_deleted' }, facts(moving))],
+  ])('ends both ends and deletes the new copy only, when %s', (_, decide) => {
+    const plan = decide();
+    expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
+    expect(plan.changeTasks.filter((t) => 'end' in t)).toHaveLength(2);
+  });
+  it('the old version never starts again once the new copy is in use', () => {
+    const switched = [
+      { ...copy, state: 'left' as const },
+      { ...incoming, state: 'current' as const },
+    ];
+    const d = on.published({ settings, node_id: 'n2' });
+    const given = facts({ nodes, live: [stopped, d], volumes: switched });
+    const plan = advance(
+      d,
+      { type: 'route_unreachable', host_ip: '10.0.0.2', host_port: 32_002, proxy: 'https://p', saw: 'no answer' },
+      {
+        ...given,
+        route: { ...routeTo(d), host_ip: '10.0.0.2' },
+      },
+    );
+    expect(stateOf(plan, 'd2')).toBe('failed');
+    expect(plan.createTasks.filter((t) => t.kind === 'retire' && t.payload.start !== undefined)).toEqual([]);
+    expect(changeOf(plan, 'd1').waiting).toContain('its volumes are on away now');
+  });
+  it('a lost end is tried again, and after too many losses the deployment fails', () => {
+    const lost = (d: DeploymentRecord): Plan =>
+      advance(d, { type: 'task_lost', task: move('receive'), why: 'lease' }, facts({ ...moving, live: [stopped, d] }));
+    expect(stateOf(lost(next), 'd2')).toBeNull();
+    const seen = [1, 2].map((at) => ({ node_id: 'z', at }));
+    expect(changeOf(lost({ ...next, losses: seen }), 'd2')).toMatchObject({ status: 'failed', error: { code: 'node_lost' } });
+  });
+  it('a node without the capability keeps them', () => {
+    const plan = tick({ nodes: [builder(), { ...from, capabilities: ['volumes'] }, to], live: [stopped, next], volumes: [copy] });
+    expect(plan.createTasks).toEqual([]);
+    expect(why(plan)).toContain('home is being drained');
   });
 });
 

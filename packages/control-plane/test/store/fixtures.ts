@@ -186,7 +186,7 @@ export function taskOf(
   project: ProjectRecord,
   id: string,
   nodeId: string,
-  more: { deployment_id?: string | null; kind?: Exclude<TaskKind, 'sync' | 'look' | 'clean'>; queue?: number; wall?: number } = {},
+  more: { deployment_id?: string | null; kind?: Exclude<TaskKind, 'sync' | 'look' | 'clean' | 'move'>; queue?: number; wall?: number } = {},
 ): NewTask {
   const base = {
     id,

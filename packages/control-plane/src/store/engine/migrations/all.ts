@@ -30,6 +30,7 @@ import { usage } from './0026_usage.ts';
 import { notifications } from './0027_notifications.ts';
 import { cleanUp } from './0028_clean_up.ts';
 import { rights } from './0029_rights.ts';
+import { volumeMoves } from './0030_volume_moves.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -58,4 +59,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0027_notifications': notifications(capabilities),
   '0028_clean_up': cleanUp(capabilities),
   '0029_rights': rights(capabilities),
+  '0030_volume_moves': volumeMoves(capabilities),
 });

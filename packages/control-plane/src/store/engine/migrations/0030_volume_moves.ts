@@ -1,0 +1,10 @@
+/** Adds the digest of a copy of volumes. Both ends of a move report it, and the switch needs two equal ones. */
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
+import type { Capabilities } from '../capabilities.ts';
+
+export const volumeMoves = ({ text }: Capabilities): Migration => ({
+  async up(db: Kysely<unknown>) {
+    await db.schema.alterTable('volume_copies').addColumn('digest', text).execute();
+  },
+});
