@@ -281,3 +281,41 @@ describe('ending a program', () => {
     await vi.waitFor(() => expect(lives(pid)).toBe(false));
   });
 });
+
+describe('streams', () => {
+  const env = { PATH: process.env['PATH'] };
+  test('passes bytes in and out while the other side is slow, and loses none after the exit', async () => {
+    const parts = Array.from({ length: 40 }, (_, i) => Buffer.alloc(50_000, i));
+    async function* input(): AsyncGenerator<Buffer> {
+      for (const part of parts) yield part;
+    }
+    const got: Buffer[] = [];
+    // The program ends before the first part is taken.
+    const slow = createGate();
+    const run = exec(['head', '-c', '60000'], {
+      env,
+      input: input(),
+      async onOutput(bytes) {
+        await slow.opened;
+        got.push(bytes);
+      },
+    });
+    setTimeout(slow.open, 1_500);
+    expect(await run).toMatchObject({ code: 0, stdout: '' });
+    expect(Buffer.concat(got)).toEqual(Buffer.concat(parts).subarray(0, 60_000));
+  });
+  test('ends the program if a stream fails, and rejects with its error', async () => {
+    async function* broken(): AsyncGenerator<Buffer> {
+      yield Buffer.from('x');
+      throw new Error('the input broke');
+    }
+    await expect(exec(['cat'], { env, input: broken() })).rejects.toThrow('the input broke');
+    const refuse = async (): Promise<void> => Promise.reject(new Error('no room'));
+    await expect(exec(['cat', '/dev/zero'], { env, onOutput: refuse })).rejects.toThrow('no room');
+  });
+});
+
+function createGate(): { opened: Promise<void>; open: () => void } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  return { opened: promise, open: resolve };
+}

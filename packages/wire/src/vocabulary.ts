@@ -70,7 +70,10 @@ export const SETTLED_STATES = ['running', ...TERMINAL_STATES] as const satisfies
 export const isTerminal = (s: DeploymentState): boolean => (TERMINAL_STATES as readonly string[]).includes(s);
 export const isSettled = (s: DeploymentState): boolean => (SETTLED_STATES as readonly string[]).includes(s);
 
-/** The contract defines `build` and `deploy`. The others go to agents that sent `agent_version`; `look`, `clean`, `move` need a capability. */
+/**
+ * The contract defines `build` and `deploy`. The others go to agents that sent `agent_version`; `look`, `clean` and `move` need a
+ * capability.
+ */
 export const TASK_KINDS = ['build', 'deploy', 'retire', 'sync', 'look', 'clean', 'move'] as const;
 export type TaskKind = (typeof TASK_KINDS)[number];
 

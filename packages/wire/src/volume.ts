@@ -77,7 +77,7 @@ export const VOLUME_ROUTES = {
     query: Type.Object({
       stream: Type.Optional(Id),
       number: Number0,
-      wait: Type.Optional(Type.Number({ minimum: 0, maximum: CHUNK_HOLD_SECONDS, description: 'seconds to hold the request' })),
+      hold: Type.Optional(Type.Number({ minimum: 0, maximum: CHUNK_HOLD_SECONDS, description: 'seconds to hold the request' })),
     }),
     status: 200,
   },

@@ -38,7 +38,7 @@ export async function dieAt(stage: Stage, point: Point): Promise<void> {
   } finally {
     await client.stop();
     // After a failure, the next row must find every process without fail points, and know the version that serves.
-    for (const process of ['control-plane', 'builder', 'node'] as const)
+    for (const process of ['control-plane', 'builder', 'node', 'second node'] as const)
       if (stage.service(process).process().exit() !== undefined || (process === point.process && !stage.isUnarmed(process)))
         await stage.unarm(process);
     stage.version = versionOf((await berth.get('app')).body);
@@ -327,6 +327,35 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await remove(stage, project);
   },
 
+  /** Drains the second node. In the end the first one has the data of every version, and nobody wrote at two places. */
+  async 'volume move'(stage, point) {
+    const { berth, git } = stage.world;
+    const nodes = (await berth.api.call('listNodes', { query: {} })).items;
+    const [first, second] = ['node-1', 'node-2'].map((hostname) => ({ id: nodes.find((n) => n.hostname === hostname)?.id ?? '' }));
+    if (first === undefined || second === undefined) throw new Error('no nodes');
+    const name = `volume-${++others}`;
+    const { url } = await git.createRepo(name, startsApp);
+    const volumes = [{ name: 'data', mount_path: '/var/lib/app' }];
+    const project = await berth.createProject({ name, git_url: url, domain_prefix: name, volumes, ...PROJECT });
+    const starts = async (): Promise<string> => (await berth.get(name, '/starts')).body;
+    await berth.api.call('cordonNode', { params: first });
+    await berth.api.call('uncordonNode', { params: second });
+    await running(stage, await berth.deploy(project));
+    expect(await starts()).toBe('start\n');
+    await berth.api.call('uncordonNode', { params: first });
+    await stage.arm(point);
+    await stage.ask('drainNode', { params: second });
+    await awaitDeathAndRestart(stage, point);
+    const isDrained = async (): Promise<boolean> =>
+      ((await berth.api.call('getNode', { params: second })).drain?.finished_at ?? null) !== null;
+    await waitFor('the second node is drained', isDrained, { deadlineMs: 120_000 });
+    // Each start of a container adds a line to the data of all starts before.
+    expect(await starts()).toMatch(/^(start\n){2,}$/);
+    await remove(stage, project);
+    await berth.api.call('uncordonNode', { params: second });
+    await berth.api.call('cordonNode', { params: second });
+  },
+
   async start(stage, point) {
     const { engine, berth } = stage.world;
     if (point.name.startsWith('reconcile')) {
@@ -358,6 +387,12 @@ async function running(stage: Stage, asked: Deployment): Promise<void> {
   const done = await stage.world.berth.settled(asked, 60_000);
   expect({ status: done.status, error: done.error }).toEqual({ status: 'running', error: null });
 }
+
+/** Appends one line at each start, and serves its volume. */
+const startsApp = {
+  Dockerfile: ['FROM busybox:stable', 'COPY run.sh /run.sh', 'EXPOSE 8080', 'CMD ["sh", "/run.sh"]', ''].join('\n'),
+  'run.sh': 'echo start >> /var/lib/app/starts\nexec httpd -f -p 8080 -h /var/lib/app\n',
+};
 
 let others = 0;
 async function otherProject(stage: Stage, replace: 'rolling' | 'recreate'): Promise<Project> {

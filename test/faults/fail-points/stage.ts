@@ -49,7 +49,12 @@ export type Stage = {
   stop(): Promise<void>;
 };
 
-const NAMES: Record<PointProcess, string> = { 'control-plane': 'control-plane', builder: 'builder-1', node: 'node-1' };
+const NAMES: Record<PointProcess, string> = {
+  'control-plane': 'control-plane',
+  builder: 'builder-1',
+  node: 'node-1',
+  'second node': 'node-2',
+};
 /** Long enough for a control plane that starts on a busy machine, and short enough to wait for. */
 const LEASE_MS = 6_000;
 const SETTINGS = {
@@ -72,6 +77,11 @@ export async function startStage(): Promise<Stage> {
     env: { ...SETTINGS, ...onShare, ALLOWED_GIT_HOSTS: '127.0.0.1' },
     agentEnv: { ...onShare, SECRETS_DIR: secretsDir },
     cleans: true,
+    agents: (engine) => [
+      { name: 'builder-1', role: 'builder', engine },
+      { name: 'node-1', role: 'deploy', engine },
+      { name: 'node-2', role: 'deploy', engine },
+    ],
     history,
   });
   const { stop } = world;
@@ -90,6 +100,8 @@ export async function startStage(): Promise<Stage> {
 
 async function stageOf(world: World, share: string, secretsDir: string, history: MemoryHistory): Promise<Stage> {
   const { berth, git, dir } = world;
+  const second = (await berth.api.call('listNodes', { query: {} })).items.find((node) => node.hostname === 'node-2');
+  await berth.api.call('cordonNode', { params: { id: second?.id ?? '' } });
   const { url } = await git.createRepo('app', pageApp(0));
   const app = await berth.createProject({ name: 'app', git_url: url, domain_prefix: 'app', ...PROJECT });
   const query = createQuery(join(dir, 'berth.db'));

@@ -2,7 +2,8 @@
  * Every fail point at which the suite kills a process. Tests compare this table with the calls in the sources, with
  * docs/fail-points.md and with the rows of test/faults/fail-points.test.ts.
  */
-export type PointProcess = 'control-plane' | 'builder' | 'node';
+/** `second node`: a deploy node without projects, except during a move. */
+export type PointProcess = 'control-plane' | 'builder' | 'node' | 'second node';
 /** The operation during which the process dies (scenarios.ts). */
 export type Scenario =
   | 'deploy'
@@ -22,7 +23,8 @@ export type Scenario =
   | 'status'
   | 'new key'
   | 'upgrade'
-  | 'clean-up';
+  | 'clean-up'
+  | 'volume move';
 export type Point = { name: string; process: PointProcess; during: Scenario; stake: string };
 
 const of =
@@ -112,6 +114,19 @@ export const FAIL_POINTS: readonly Point[] = [
   of('builder', 'clean-up')('clean.collect.after', 'the space is free, the registry is read-only'),
   of('builder', 'clean-up')('clean.restored', 'the configuration is as before, the registry is read-only until its restart'),
   of('builder', 'clean-up')('clean.writable', 'the registry takes images again, the clean-up is not reported'),
+
+  // ── a drain moves volumes from the second node to the first ──────────────────────────────────────────────────────────
+  ...commit('volumes', 'both ends have proven the copy', 'volume move'),
+  of('control-plane', 'volume move')('move.chunk', 'a chunk has passed, its sender got no answer'),
+  of('control-plane', 'volume move')('report.before.move', 'an end of the move has reported, nothing of it is stored'),
+  of('control-plane', 'volume move')('report.after.move', 'an end of the move has reported, its agent got no answer'),
+  of('second node', 'volume move')('move.send', 'nothing is sent, the project is stopped'),
+  of('second node', 'volume move')('move.sent', 'everything is sent, the sender has not read its files again'),
+  of('node', 'volume move')('move.receive', 'a chunk has arrived, it is not written'),
+  of('node', 'volume move')('move.received', 'all files are on the disk, not verified'),
+  of('node', 'volume move')('move.verified', 'the files are verified, not in their place'),
+  of('node', 'volume move')('move.displaced', 'an older copy is out of the way, the new one is not in its place'),
+  of('node', 'volume move')('move.finished', 'the new copy is in its place, not reported'),
 
   // ── builder ──────────────────────────────────────────────────────────────────────────────────────────────────────────
   builder('agent.claim.before.build', 'a build is listed, not claimed'),

@@ -51,7 +51,7 @@ export function createChunkClient(baseUrl: string, headers: () => Record<string,
       return next;
     },
     async take(of, { stream, number, wait = CHUNK_HOLD_SECONDS }) {
-      const query = { ...(stream === null ? {} : { stream }), number: String(number), wait: String(wait) };
+      const query = { ...(stream === null ? {} : { stream }), number: String(number), hold: String(wait) };
       const { response, bytes } = await ask(of, query, { method: 'GET' });
       if (response.status === 204) return null;
       const header = (name: string): string => response.headers.get(name) ?? '';

@@ -46,12 +46,12 @@ type Row = {
   error?: string;
 };
 const deleted = (reachable = true, node_id = 'n1'): FlowEvent => ({ type: 'node_deleted', node_id, reachable });
-const lost = (kind: 'build' | 'deploy', why: 'queue' | 'lease' | 'wall' | 'attempts' = 'lease'): FlowEvent => ({
+const lost = (kind: 'build' | 'deploy' | 'move', why: 'queue' | 'lease' | 'wall' | 'attempts' = 'lease'): FlowEvent => ({
   type: 'task_lost',
   task: task(kind),
   why,
 });
-const reported = (kind: 'build' | 'deploy' | 'retire', r: TaskReport): FlowEvent => ({
+const reported = (kind: 'build' | 'deploy' | 'retire' | 'move', r: TaskReport): FlowEvent => ({
   type: 'task_reported',
   task: task(kind),
   report: r,
@@ -327,6 +327,29 @@ const ROWS: Row[] = [
     to: 'cancelled',
   },
   // built
+  {
+    name: 'it fails when its volumes cannot be copied',
+    d: on.built(),
+    event: reported('move', { status: 'failed', result: { error: { code: 'volume_failed', message: 'tar exited with 2' } } }),
+    to: 'failed',
+    error: 'volume_failed',
+  },
+  {
+    name: 'it fails when too many nodes were lost during the copy of its volumes',
+    d: on.built({ losses: seenOnce }),
+    event: lost('move'),
+    facts: { live: [on.built({ losses: seenOnce })] },
+    to: 'failed',
+    error: 'node_lost',
+  },
+  {
+    name: 'it fails when a node of the copy is deleted after too many losses',
+    d: on.built({ losses: seenOnce }),
+    event: deleted(false),
+    facts: { tasks: [task('move')] },
+    to: 'failed',
+    error: 'volume_failed',
+  },
   { name: 'an eligible node gets it', d: on.built(), event: { type: 'tick' }, to: 'deploying' },
   {
     name: 'a newer deployment went live while it looked for another node',

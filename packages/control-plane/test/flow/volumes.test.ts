@@ -104,8 +104,11 @@ describe('a drain moves the volumes', () => {
     });
   const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
   const moving: Partial<Facts> = { nodes, live: [stopped, next], tasks: [move('send'), move('receive')], volumes: [copy, incoming] };
-  const reported = (role: 'send' | 'receive', over: Partial<Facts> = {}, report: TaskReport = { status: 'completed', result }): Plan =>
-    advance(next, { type: 'task_reported', task: move(role), report }, facts({ ...moving, ...over }));
+  const reported = (
+    role: 'send' | 'receive',
+    over: Partial<Facts> = {},
+    report: TaskReport = { status: 'completed', result: result as Record<string, unknown> },
+  ): Plan => advance(next, { type: 'task_reported', task: move(role), report }, facts({ ...moving, ...over }));
 
   it('copies them to another node when nothing runs any more', () => {
     const plan = tick({ nodes, live: [stopped, next], volumes: [copy] });

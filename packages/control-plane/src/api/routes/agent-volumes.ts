@@ -61,7 +61,7 @@ export function agentVolumeRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 
     const hold = holds.begin('tasks', reply.raw);
     if (hold === null) throw new DomainError('too_many_requests');
     try {
-      const until = { ms: (query.wait ?? 0) * 1000, signal: hold.signal };
+      const until = { ms: (query.hold ?? 0) * 1000, signal: hold.signal };
       const chunk = await channels.take(move.to, { stream: query.stream ?? null, number: query.number }, until);
       if (chunk === null) void reply.code(204).send();
       else
