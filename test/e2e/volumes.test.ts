@@ -60,7 +60,7 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
     await chown(join(before ?? '', 'starts'), 1234, 4321);
     await chmod(join(before ?? '', 'starts'), 0o640);
     await berth.api.call('drainNode', { params: home });
-    const drained = async (): Promise<boolean> => (await berth.api.call('getNode', { params: home })).drain?.finished_at != null;
+    const drained = async (): Promise<boolean> => ((await berth.api.call('getNode', { params: home })).drain?.finished_at ?? null) !== null;
     await waitFor('the node is drained', drained, { deadlineMs: 60_000 });
     await waitFor('the moved version answers', async () => (await page()) === 'start 1\nstart 2\nstart 2\n');
     const [after] = await foldersOf(project.id, home.hostname === 'node-1' ? 'node-2' : 'node-1');
