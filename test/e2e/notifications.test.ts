@@ -25,7 +25,7 @@ const ports: Record<string, number> = {};
 const posts: Post[] = [];
 const mails: { to: string[]; subject: string; body: string }[] = [];
 let berth: Platform;
-let agent: HandAgent;
+let agent: HandAgent | undefined;
 let webhook: string;
 /** A port of this machine that no target names. */
 let inside: string;
@@ -66,6 +66,8 @@ beforeAll(async () => {
   const dir = await mkdtemp(join(tmpdir(), 'berth-notifications-'));
   stops.push(() => rm(dir, { recursive: true, force: true }));
   [webhook, inside] = [await startWebhook(), await startWebhook()];
+  // It ends after the control plane, which would wait 10 s for the connection of a poll that the agent gave up.
+  stops.push(async () => agent?.stop());
   berth = await startPlatform({
     dir,
     registry: { address: '127.0.0.1:5000', user: '', password: '' },
@@ -75,7 +77,6 @@ beforeAll(async () => {
   });
   stops.push(() => berth.stop());
   agent = await startHandAgent({ url: berth.url, secret: berth.agentSecret, registerMs: 1_000, ports });
-  stops.push(() => agent.stop());
 });
 afterAll(async () => {
   for (const stop of stops.splice(0).toReversed()) await stop();
