@@ -135,5 +135,9 @@ export function createPost({
     });
 }
 
-const retryAfter = (value: string | undefined): number => 1000 * Math.max(0, Number(value) || 0);
+/** The value is a number of seconds or a date. */
+function retryAfter(value = ''): number {
+  const ms = /^\d+$/.test(value) ? 1000 * Number(value) : Date.parse(value) - Date.now();
+  return Math.max(0, ms || 0);
+}
 const reasonOf = (error: Error): string => (error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message);

@@ -163,6 +163,8 @@ async function standingsOf(db: Database, ids: readonly string[] | null): Promise
     .selectFrom('deployments')
     .select(['id', 'project_id', 'health_status', 'health_detail'])
     .where('status', '=', 'running')
+    // A stop takes the health away.
+    .where((eb) => eb.or([eb('stopped_first', 'is', null), eb('health_status', 'is not', null)]))
     .$if(ids !== null, (q) => q.where('project_id', 'in', ids ?? []))
     .orderBy('generation')
     .execute();

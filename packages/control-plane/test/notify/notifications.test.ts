@@ -1,11 +1,15 @@
 /** Notifications from the API to real receivers: an HTTP server and an SMTP server of this test. */
 import { createHmac } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { createLogger } from '@berth/kit/log';
 import { simpleParser } from 'mailparser';
 import { SMTPServer } from 'smtp-server';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest';
 import type { HostCertificate } from '../../src/domain/configuration.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { notifications } from '../../src/loops/notifications.ts';
@@ -75,9 +79,9 @@ let world: World;
 let project: string;
 let passed: number;
 let warnings: Record<string, unknown>[];
-async function begin(env: Record<string, string> = {}): Promise<void> {
+async function begin(env: Record<string, string> = {}, more: { databaseUrl?: string } = {}): Promise<void> {
   [passed, warnings] = [0, []];
-  api = await createApi({ env: { ALLOWED_NOTIFY_HOSTS: '127.0.0.1', ...env } });
+  api = await createApi({ env: { ALLOWED_NOTIFY_HOSTS: '127.0.0.1', ...env }, ...more });
   const mine = api;
   onTestFinished(() => mine.close());
   world = await createWorld(api);
@@ -445,6 +449,28 @@ describe('what is reported', () => {
     expect((await deliveries('ends')).map(({ title }) => title)).toEqual(['Deployment 2 of shop is live']);
     expect(other).not.toBe(project);
   });
+});
+
+test('a project that somebody stops is not unhealthy any more', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'berth-notify-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  await begin({}, { databaseUrl: `sqlite:${join(folder, 'berth.db')}` });
+  const database = new DatabaseSync(join(folder, 'berth.db'));
+  onTestFinished(() => database.close());
+  await create();
+  await world.live(project);
+  database.exec("update deployments set health_status = 'unhealthy', health_since = 0");
+  await plane().round();
+  // As a stop leaves it.
+  database.exec("update deployments set health_status = null, health_since = null, stopped_first = 'stopped'");
+  await plane().round();
+  pass(3 * MINUTE);
+  await plane().round();
+  const titles = received.map(({ body }) => (JSON.parse(body) as { data: { title: string } }).data.title);
+  expect(titles.filter((title) => title.includes('shop'))).toEqual([
+    'shop is unhealthy',
+    'The unhealthy version of shop does not run any more',
+  ]);
 });
 
 describe('Slack and Discord', () => {

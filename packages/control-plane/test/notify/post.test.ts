@@ -74,3 +74,21 @@ test('an answer without end is cut, and one that never comes has a time limit', 
   const silent = createPost({ allowedHosts: ['127.0.0.1'], timeoutMs: 200 });
   expect(await silent(new URL(`${base}/silent`), {}, '{}', never)).toMatchObject({ status: 0, text: 'no answer within 0.2 s' });
 });
+
+test.each([
+  ['120', 120_000],
+  [() => new Date(Date.now() + 120_000).toUTCString(), 120_000],
+  [() => new Date(Date.now() - 120_000).toUTCString(), 0],
+  ['soon', 0],
+  ['-5', 0],
+])('Retry-After: %s', async (value, ms) => {
+  const server = createServer((_, reply) => {
+    reply.writeHead(503, { 'retry-after': typeof value === 'string' ? value : value() }).end();
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  const post = createPost({ allowedHosts: ['127.0.0.1'] });
+  const { retryAfterMs } = await post(new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`), {}, '{}', never);
+  expect(retryAfterMs).toBeGreaterThanOrEqual(ms - (ms === 0 ? 0 : 20_000));
+  expect(retryAfterMs).toBeLessThanOrEqual(ms);
+});
