@@ -220,10 +220,13 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     expect(await config(1)).toBe(await config(0));
   });
 
-  it('both look for problems, and a webhook hears of each once', async () => {
+  it('both look for problems, and a webhook hears of each once, after a try that failed', async () => {
     const heard: string[] = [];
+    let asked = 0;
     const server = createHttpServer((incoming, response) => {
       void json(incoming).then((body) => {
+        asked += 1;
+        if (asked === 1) return void response.writeHead(500).end();
         heard.push(...(body as { data: { problems: { subject: string }[] } }).data.problems.map(({ subject }) => subject));
         response.writeHead(204).end();
       });

@@ -113,10 +113,10 @@ export const PACE_MS = 10 * 60_000;
 export const TESTS_A_MINUTE = 6;
 
 const BACKOFF_MS = { first: 5_000, most: 3_600_000 };
-/** Returns the pause before the next try, which a target may ask to prolong. `random`: 0 to 1. */
+/** Returns the pause before the next try in whole ms, which a target may ask to prolong. `random`: 0 to 1. */
 export function noticePause(tries: number, retryAfterMs: number, random: number): number {
   const pause = BACKOFF_MS.first * 3 ** Math.min(tries, 8) * (0.75 + random / 2);
-  return Math.min(BACKOFF_MS.most, Math.max(pause, retryAfterMs));
+  return Math.round(Math.min(BACKOFF_MS.most, Math.max(pause, retryAfterMs)));
 }
 
 /** Answers that another try rarely changes: the address is wrong or was revoked. */

@@ -11,6 +11,7 @@ import { simpleParser } from 'mailparser';
 import { SMTPServer } from 'smtp-server';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest';
 import type { HostCertificate } from '../../src/domain/configuration.ts';
+import { noticePause } from '../../src/domain/notifications.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { notifications } from '../../src/loops/notifications.ts';
 import { problems } from '../../src/loops/problems.ts';
@@ -471,6 +472,11 @@ test('a project that somebody stops is not unhealthy any more', async () => {
     'shop is unhealthy',
     'The unhealthy version of shop does not run any more',
   ]);
+});
+
+// The columns of PostgreSQL take no fraction.
+test.each([0, 0.123456, 0.999])('a pause is a whole number of milliseconds', (random) => {
+  for (let tries = 0; tries < 12; tries += 1) expect(Number.isInteger(noticePause(tries, 1_500.5, random))).toBe(true);
 });
 
 describe('Slack and Discord', () => {
