@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { type HandAgent, startHandAgent } from '@berth/testbed/hand-agent';
+import { startHandAgent } from '@berth/testbed/hand-agent';
 import { type Platform, startPlatform } from '@berth/testbed/platform';
 import { waitFor } from '@berth/testbed/wait';
 import { simpleParser } from 'mailparser';
@@ -25,7 +25,6 @@ const ports: Record<string, number> = {};
 const posts: Post[] = [];
 const mails: { to: string[]; subject: string; body: string }[] = [];
 let berth: Platform;
-let agent: HandAgent | undefined;
 let webhook: string;
 /** A port of this machine that no target names. */
 let inside: string;
@@ -66,8 +65,6 @@ beforeAll(async () => {
   const dir = await mkdtemp(join(tmpdir(), 'berth-notifications-'));
   stops.push(() => rm(dir, { recursive: true, force: true }));
   [webhook, inside] = [await startWebhook(), await startWebhook()];
-  // It ends after the control plane, which would wait 10 s for the connection of a poll that the agent gave up.
-  stops.push(async () => agent?.stop());
   berth = await startPlatform({
     dir,
     registry: { address: '127.0.0.1:5000', user: '', password: '' },
@@ -76,7 +73,8 @@ beforeAll(async () => {
     env: { ALLOWED_NOTIFY_HOSTS: '127.0.0.1', SMTP_URL: await startSmtp(), SMTP_FROM: 'Berth <berth@example.com>' },
   });
   stops.push(() => berth.stop());
-  agent = await startHandAgent({ url: berth.url, secret: berth.agentSecret, registerMs: 1_000, ports });
+  const agent = await startHandAgent({ url: berth.url, secret: berth.agentSecret, registerMs: 1_000, ports });
+  stops.push(() => agent.stop());
 });
 afterAll(async () => {
   for (const stop of stops.splice(0).toReversed()) await stop();

@@ -18,6 +18,8 @@ export type Connections = {
   counts(): Readonly<Record<ConnectionEvent, number>>;
   /** Call for each request. Without it, a connection counts as idle. */
   requested(socket: Socket, response: ServerResponse): void;
+  /** Closes connections that never had a request. `server.close()` waits for them. */
+  closeUnused(): void;
   /** The client at this address sent a valid secret: it is known for ten minutes. */
   vouch(address: string): void;
 };
@@ -114,6 +116,9 @@ export function limitConnections(server: Server, options: ConnectionOptions): Co
     requested(socket, response) {
       const connection = open.get(socket);
       if (connection !== undefined) connection.response = response;
+    },
+    closeUnused() {
+      for (const [socket, { response }] of open) if (response === null) socket.destroy();
     },
     vouch(given) {
       const address = plain(given);

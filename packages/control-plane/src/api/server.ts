@@ -69,6 +69,8 @@ const MIB = 1_048_576;
 const MAX_HEADER_BYTES = 144 * 1024;
 /** Idle time of a connection before TCP keep-alive probes. Agents use the same time on their side. */
 const PROBE_AFTER_MS = 60_000;
+/** At the end, time for the first request of a connection, which may be on its way. */
+const UNUSED_MS = 1_000;
 /** Wrong agent secrets from one network. */
 const AGENT_SECRETS_A_MINUTE = 100;
 /** Device codes for one network. Each sign-in on a device needs one, and another if it expires. */
@@ -181,7 +183,10 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     done();
   });
   // End held requests and streams first, because the server waits for all running requests.
-  server.addHook('preClose', async () => holds.closeAll());
+  server.addHook('preClose', async () => {
+    holds.closeAll();
+    setTimeout(() => connections.closeUnused(), UNUSED_MS).unref();
+  });
 
   const runOnce = createRunOnce({ idempotencyAnswers: deps.stores.idempotencyAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
   const define = createDefine(server, createAudit(deps.stores.audit, deps.now), { stores: deps.stores, callers, runOnce });
