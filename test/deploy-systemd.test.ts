@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { AGENT_SETTINGS } from '../packages/agent/src/config.ts';
+import { SETTINGS as GATEWAY_SETTINGS } from '../packages/gateway/src/config.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const UNITS = globSync('deploy/systemd/*.service', { cwd: ROOT }).toSorted();
@@ -86,6 +87,16 @@ describe.each(UNITS)('%s', (unit) => {
     const level = Number(/exposure level for \S+: ([\d.]+)/.exec(analyze.stdout)?.[1]);
     expect(level).toBeLessThanOrEqual(unit === AGENT ? 3 : 2);
   });
+});
+
+test('the socket of the gateway is the default of LISTEN, starts with the gateway, and stays through an upgrade', () => {
+  const socket = read('deploy/systemd/berth-gateway.socket');
+  expect(socket).toContain(`ListenStream=${GATEWAY_SETTINGS.LISTEN.default}\n`);
+  expect(read('deploy/systemd/berth-gateway.service')).toMatch(/^Wants=.*\bberth-gateway\.socket$/m);
+  const postinst = readFileSync(path.join(ROOT, 'deploy/debian/postinst'), 'utf8');
+  expect(/^units=.*$/m.exec(postinst)?.[0]).not.toContain('socket');
+  for (const file of ['postinst', 'postrm', 'prerm'])
+    expect(readFileSync(path.join(ROOT, 'deploy/debian', file), 'utf8'), file).toContain('berth-gateway.socket');
 });
 
 describe.each(GO)('%s', (unit) => {

@@ -1,4 +1,5 @@
 /** One host by the package: a fresh Debian 12 ends with a project live over https, by the commands of docs/install.md. */
+import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   ADMIN,
@@ -14,6 +15,11 @@ import {
 import type { Machine } from './machine.ts';
 
 const why = whyNoInstallation();
+const READY = [
+  'bash',
+  '-c',
+  'exec 3<>/dev/tcp/127.0.0.1/4180; printf "GET /readyz HTTP/1.0\\r\\n\\r\\n" >&3; grep -q " 200 " <&3',
+] as const;
 
 describe.skipIf(why !== undefined)(`one host with packages${why === undefined ? '' : ` (${why})`}`, () => {
   let installation: Installation;
@@ -77,6 +83,40 @@ describe.skipIf(why !== undefined)(`one host with packages${why === undefined ? 
       await site.api('/api/projects', { name: 'hello', git_url: url, domain_prefix: 'hello' });
       await site.deploy('hello', 'Hello from one host');
     });
+  });
+
+  test('three restarts of the only gateway fail no request at a project with a login', async () => {
+    const changed = await site.get(DOMAIN, '/api/projects/hello', { method: 'PATCH', body: { auth_required: true } });
+    expect([changed.status, changed.text]).toEqual([200, expect.any(String)]);
+    const visitor = installation.site();
+    const statusNow = async (): Promise<number> => (await visitor.get(`hello.${DOMAIN}`)).status;
+    const asksForLogin = await waitFor(
+      'the project asks for a login',
+      async () => {
+        const status = await statusNow();
+        return status === 302 || status === 401 ? status : undefined;
+      },
+      { deadlineMs: 60_000 },
+    );
+    const statuses = new Map<number, number>();
+    let done = false;
+    const visitors = Array.from({ length: 8 }, async () => {
+      while (!done) {
+        const status = await statusNow();
+        statuses.set(status, (statuses.get(status) ?? 0) + 1);
+      }
+    });
+    try {
+      for (let round = 0; round < 3; round++) {
+        await machine.run(['systemctl', 'restart', 'berth-gateway']);
+        await waitFor('the gateway is ready', async () => (await machine.run(READY, { mayFail: true })).code === 0, { deadlineMs: 60_000 });
+      }
+    } finally {
+      done = true;
+      await Promise.all(visitors);
+    }
+    console.log(`restarts of the gateway: ${[...statuses].map(([status, count]) => `${count} requests got ${status}`).join(', ')}`);
+    expect([...statuses.keys()]).toEqual([asksForLogin]);
   });
 
   test('a second run changes nothing and keeps what the operator added', async () => {

@@ -14,6 +14,7 @@ import { createCodes } from './codes.ts';
 import type { Config, SETTINGS } from './config.ts';
 import type { GatewayDeps, Secrets } from './deps.ts';
 import { keysOf } from './keys.ts';
+import { type Listening, listenOn } from './listening.ts';
 import { installLogin } from './login/install.ts';
 import { createPresence } from './presence.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
@@ -42,6 +43,8 @@ export type Overrides = {
   log: Logger;
   controlPlane?: Client;
   now?: () => number;
+  /** Descriptor of a listening socket that systemd keeps open across restarts. */
+  inherited?: number | undefined;
   /** The other workers of this gateway. */
   peers?: Peers;
   /** Renders the metrics of all workers together. */
@@ -101,6 +104,7 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
   const tracing = await openTracing(config, { name: 'berth-gateway', version: manifest.version }, log);
   if (tracing !== null) traceRequests(server, tracing);
   const presence = createPresence(deps);
+  let listening: Listening | undefined;
   await installLogin(server, deps, { overrides: overrides.providers, loginSeen: metrics.login, refused: metrics.refused });
 
   return {
@@ -118,12 +122,12 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
       replaced: () => presence.report(),
     },
     async listen() {
-      await server.listen({ host: config.LISTEN.host, port: config.LISTEN.port });
+      listening = await listenOn(server, config.LISTEN, overrides.inherited, log);
       presence.start();
       return server.server.address() as AddressInfo;
     },
     async close() {
-      await server.close();
+      await Promise.all([server.close(), listening?.close()]);
       await presence.stop();
       await policy.close();
       await tracing?.close();

@@ -162,6 +162,15 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   };
 }
 
+/**
+ * Returns the descriptor of the listening socket that systemd passes (deploy/systemd/berth-gateway.socket), or undefined without one.
+ * `pid`: the process that systemd started, which is the primary process when there are several workers. Source: sd_listen_fds(3).
+ */
+export function inheritedSocket(pid: number, env: NodeJS.ProcessEnv = process.env): number | undefined {
+  const FIRST = 3;
+  return env.LISTEN_PID === String(pid) && Number(env.LISTEN_FDS) >= 1 ? FIRST : undefined;
+}
+
 /** Returns the missing settings of providers that are only partly configured. */
 function incompleteProviders(s: Settings): string[] {
   const providers = [

@@ -3,7 +3,7 @@ import { type Closers, createClosers, closeOnSignals } from '@berth/kit/closers'
 import { settingsOrExit } from '@berth/kit/config';
 import { createLogger, type Logger } from '@berth/kit/log';
 import { createGateway, type Overrides } from './app.ts';
-import { type Config, readConfig, reloading, type SETTINGS } from './config.ts';
+import { type Config, inheritedSocket, readConfig, reloading, type SETTINGS } from './config.ts';
 import type { Reloading } from '@berth/kit/reload';
 import { isWorker, superviseWorkers, type WorkerSide, workerSide } from './workers.ts';
 
@@ -22,11 +22,11 @@ export async function main(): Promise<void> {
     const side = workerSide();
     side.onDrain(() => void closers.close().then(() => process.exit(0)));
     side.onReload(() => void settings.reload());
-    return start({ config, settings, log, closers }, side);
+    return start({ config, settings, log, closers }, { ...side, inherited: inheritedSocket(process.ppid) });
   }
   // Install the handlers first, so that a signal during the start ends the process too.
   closeOnSignals(closers, log);
-  if (config.GATEWAY_WORKERS === 1) return start({ config, settings, log, closers }, {});
+  if (config.GATEWAY_WORKERS === 1) return start({ config, settings, log, closers }, { inherited: inheritedSocket(process.pid) });
   const workers = superviseWorkers(config.GATEWAY_WORKERS, log, () => void closers.close().then(() => process.exit(1)));
   // This process uses no secret itself. A worker that starts later reads the files as they are then.
   process.on('SIGHUP', () => workers.reload());

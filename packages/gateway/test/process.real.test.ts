@@ -1,6 +1,9 @@
 /** The gateway as a process: a killed control plane, restarts, several workers, signals, wrong settings. */
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, open, readFile, rm } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
@@ -214,3 +217,59 @@ async function stopped(): Promise<number | null> {
   await gateway?.stop(10_000);
   return gateway?.exit()?.code ?? null;
 }
+
+describe('the socket of systemd', () => {
+  /** As systemd does with Restart=always: starts the gateway again and again on one listening socket, which is never closed. */
+  const AGAIN = 'while :; do sh -c \'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"\' "$@"; done';
+  let systemd: ChildProcess | undefined;
+  afterEach(() => {
+    if (systemd?.pid !== undefined) for (const pid of [systemd.pid, ...childrenOf(systemd.pid)]) signalProcess(pid, 'SIGKILL');
+  });
+
+  async function startOnSocket(more: Record<string, string> = {}): Promise<{ gatewayPid(): number; log(): Promise<string> }> {
+    const socket = createServer().listen(port, '127.0.0.1');
+    await once(socket, 'listening');
+    const logFile = await open(join(dir, 'gateway.log'), 'w');
+    // Node has no public name for the descriptor of a server.
+    const passed = (socket as unknown as { _handle: { fd: number } })._handle.fd;
+    systemd = spawn('sh', ['-c', AGAIN, 'sh', process.execPath, join(repositoryRoot, 'bin', 'berth'), 'gateway'], {
+      env: { PATH: process.env.PATH, ...environment(more) },
+      stdio: ['ignore', logFile.fd, logFile.fd, passed],
+    });
+    // From here on only the children hold the socket.
+    await new Promise((resolve) => void socket.close(resolve));
+    await logFile.close();
+    await waitFor('it is ready', async () => (await ask('/readyz')).status === 200, { deadlineMs: 20_000 });
+    return {
+      gatewayPid: () => childrenOf(systemd?.pid ?? Number.NaN)[0] ?? Number.NaN,
+      log: () => readFile(join(dir, 'gateway.log'), 'utf8'),
+    };
+  }
+
+  it.each(['1', '2'])('no request is refused while the gateway restarts (workers: %s)', async (count) => {
+    const { gatewayPid } = await startOnSocket({ GATEWAY_WORKERS: count });
+    const session = sessionOf();
+    const answers: number[] = [];
+    let done = false;
+    const visitors = Array.from({ length: 4 }, async () => {
+      while (!done) answers.push(await verify(session).catch(() => 0));
+    });
+    for (let round = 0; round < 2; round++) {
+      const old = gatewayPid();
+      const before = answers.length;
+      signalProcess(old, 'SIGTERM');
+      await waitFor('another gateway answers', () => gatewayPid() !== old && answers.length > before + 20, { deadlineMs: 20_000 });
+    }
+    done = true;
+    await Promise.all(visitors);
+    expect(new Set(answers)).toEqual(new Set([200]));
+  });
+
+  it('listens at LISTEN too where it is another address, and names both', async () => {
+    const other = await freePort();
+    const { log } = await startOnSocket({ LISTEN: `127.0.0.1:${other}` });
+    expect((await fetch(`http://127.0.0.1:${other}/healthz`)).status).toBe(200);
+    expect((await log()).match(/LISTEN is not the address of berth-gateway.socket/g)).toHaveLength(1);
+    expect(await log()).toContain(`"socket":"127.0.0.1:${port}"`);
+  });
+});

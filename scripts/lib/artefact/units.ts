@@ -9,7 +9,7 @@ const COPIED = '/opt/berth';
 
 /** @returns names and texts */
 export function packagedUnits(): [name: string, text: string][] {
-  const units = globSync('*.service', { cwd: FOLDER })
+  const units = globSync('*.{service,socket}', { cwd: FOLDER })
     .toSorted()
     .map((name): [string, string] => [name, packaged(name, readFileSync(join(FOLDER, name), 'utf8'))]);
   const agent = units.find(([name]) => name === 'berth-agent.service')?.[1] ?? '';
@@ -17,7 +17,7 @@ export function packagedUnits(): [name: string, text: string][] {
 }
 
 function packaged(name: string, text: string): string {
-  const settings = `/etc/berth/${name.replace(/^berth-(.*)\.service$/, '$1')}.env`;
+  const settings = `/etc/berth/${name.replace(/^berth-(.*)\.(service|socket)$/, '$1')}.env`;
   return (
     text
       .replace('WorkingDirectory=/opt/berth', `WorkingDirectory=${name === 'berth-control-plane.service' ? '/var/lib/berth' : '/'}`)

@@ -5,6 +5,7 @@ import { exec } from '@berth/kit/exec';
 import { wordsOf } from '../lib/command.ts';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { listenerOn, type OsRelease, osRelease, PROGRAM_ENV } from '../lib/machine.ts';
+import { unitState } from '../lib/units.ts';
 import { ENV_FILES, type Part, type Settings } from './settings.ts';
 
 export type Findings = {
@@ -23,7 +24,7 @@ export async function check(settings: Settings, traefik: string | undefined): Pr
   const found: Findings = { problems: [], warnings: [] };
   const { parts } = settings;
   checkSystem(osRelease(), found);
-  checkPorts(parts, found);
+  await checkPorts(parts, found);
   if (parts.has('builder') || parts.has('deploy')) await checkEngine(parts.has('builder'), found);
   if (parts.has('builder')) await needs('git', 'apt-get install git', found);
   if (parts.has('deploy')) await recommends('rsync', 'copies of datasets need it: apt-get install rsync', found);
@@ -64,6 +65,7 @@ export function checkSystem({ id, like, version, name }: OsRelease, { problems, 
     );
 }
 
+const SYSTEMD = 1;
 /** Port, and the units of Berth that may have it already. */
 const PORTS: Readonly<Record<Exclude<Part, 'builder' | 'deploy'>, readonly (readonly [port: number, unit: string])[]>> = {
   'control-plane': [[8080, 'berth-control-plane.service']],
@@ -79,12 +81,14 @@ const PORTS: Readonly<Record<Exclude<Part, 'builder' | 'deploy'>, readonly (read
 export const DEBIAN_REGISTRY = 'docker-registry.service';
 const DEBIAN_REGISTRY_DATA = '/var/lib/docker-registry';
 
-function checkPorts(parts: ReadonlySet<Part>, { problems }: Findings): void {
+async function checkPorts(parts: ReadonlySet<Part>, { problems }: Findings): Promise<void> {
   for (const [part, ports] of Object.entries(PORTS)) {
     if (!parts.has(part as Part)) continue;
     for (const [port, unit] of ports) {
       const user = listenerOn(port);
       if (user === undefined || user.unit === unit) continue;
+      // systemd itself holds the port of the gateway while no gateway runs.
+      if (user.pid === SYSTEMD && (await unitState(unit.replace('.service', '.socket'))) === 'active') continue;
       if (user.unit === DEBIAN_REGISTRY && isEmpty(DEBIAN_REGISTRY_DATA)) continue;
       const who = `${user.name}${user.pid === undefined ? '' : ` (process ${user.pid}${user.unit === undefined ? '' : `, ${user.unit}`})`}`;
       const stop = user.unit === undefined ? 'stop it' : `stop it: systemctl disable --now ${user.unit}`;

@@ -58,7 +58,9 @@ export function listeningSockets(table: string, port: number): string[] {
 
 function processWith(inodes: readonly string[]): number | undefined {
   const wanted = new Set(inodes.map((inode) => `socket:[${inode}]`));
-  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+  // The highest number first: systemd (1) holds the socket of a unit too, and says less than the unit's own process.
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  for (const pid of pids.toSorted((a, b) => Number(b) - Number(a))) {
     try {
       for (const fd of readdirSync(`/proc/${pid}/fd`)) if (wanted.has(readlinkSync(`/proc/${pid}/fd/${fd}`))) return Number(pid);
     } catch {

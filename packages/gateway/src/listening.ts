@@ -1,0 +1,39 @@
+/** Listens at LISTEN, or on the socket that systemd keeps open: connections wait there while the gateway restarts, and none is refused. */
+import { lookup } from 'node:dns/promises';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import type { Listen } from '@berth/kit/config';
+import type { Logger } from '@berth/kit/log';
+import type { FastifyInstance } from 'fastify';
+
+/** `close` stops listening at the second address, where there is one. The server closes its own. */
+export type Listening = { close(): Promise<void> };
+
+const NOTHING_MORE: Listening = { close: async () => undefined };
+
+/** @param inherited descriptor of the socket of systemd. Where its address is not LISTEN, the server listens at both. */
+export async function listenOn(server: FastifyInstance, listen: Listen, inherited: number | undefined, log: Logger): Promise<Listening> {
+  if (inherited === undefined) {
+    await server.listen(listen);
+    return NOTHING_MORE;
+  }
+  await server.ready();
+  server.server.listen({ fd: inherited });
+  await once(server.server, 'listening');
+  const { address, port } = server.server.address() as AddressInfo;
+  const wanted = await lookup(listen.host);
+  if (port === listen.port && address === wanted.address) return NOTHING_MORE;
+  const names = { listen: `${listen.host}:${listen.port}`, socket: `${address}:${port}` };
+  const more = createServer((connection) => void server.server.emit('connection', connection));
+  try {
+    more.listen(listen);
+    await once(more, 'listening');
+  } catch (error) {
+    log.error({ ...names, err: error }, 'LISTEN is not the address of berth-gateway.socket, and is not used: set ListenStream= there');
+    return NOTHING_MORE;
+  }
+  log.warn(names, 'LISTEN is not the address of berth-gateway.socket: requests to LISTEN fail during a restart; set ListenStream= there');
+  return {
+    close: () => new Promise((resolve) => void more.close(() => resolve())),
+  };
+}
