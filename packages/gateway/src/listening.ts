@@ -17,11 +17,11 @@ export async function listenOn(server: FastifyInstance, listen: Listen, inherite
     await server.listen(listen);
     return NOTHING_MORE;
   }
-  await server.ready();
-  server.server.listen({ fd: inherited });
-  await once(server.server, 'listening');
-  const { address, port } = server.server.address() as AddressInfo;
   const wanted = await lookup(listen.host);
+  // Fastify passes all of it to net.Server, where a descriptor comes before an address. Its type does not know descriptors.
+  const options = { host: wanted.address, port: listen.port, fd: inherited };
+  await server.listen(options);
+  const { address, port } = server.server.address() as AddressInfo;
   if (port === listen.port && address === wanted.address) return NOTHING_MORE;
   const names = { listen: `${listen.host}:${listen.port}`, socket: `${address}:${port}` };
   const more = createServer((connection) => void server.server.emit('connection', connection));
