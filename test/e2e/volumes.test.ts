@@ -66,12 +66,22 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
     const [after] = await foldersOf(project.id, home.hostname === 'node-1' ? 'node-2' : 'node-1');
     const { uid, gid, mode } = await stat(join(after ?? '', 'starts'));
     expect([uid, gid, mode & 0o7777]).toEqual([1234, 4321, 0o640]);
-    expect(await readFile(join(before ?? '', 'starts'), 'utf8')).toBe('start 1\nstart 2\n');
+    // The copy on the drained node stays, where no deployment mounts it.
+    const aside = async (): Promise<string | undefined> =>
+      (await readdir(world.dir, { recursive: true })).find(
+        (path) => path.includes(home.hostname) && /\/volumes\/\.left\/[^/]+\/data\/starts$/.test(path),
+      );
+    const old = await waitFor('the older copy is set aside', aside, { deadlineMs: 60_000 });
+    expect(await readFile(join(world.dir, old), 'utf8')).toBe('start 1\nstart 2\n');
+    const volumesOn = async (id: string) => (await berth.api.call('nodeVolumes', { params: { id } })).items;
+    expect(await volumesOn(home.id)).toMatchObject([
+      { project: 'counter', state: 'old', kept_of_deleted: false, folders: [{ name: 'data' }] },
+    ]);
 
     await berth.api.call('deleteProject', { params: project });
     const gone = async (): Promise<boolean> => (await berth.api.call('listProjects', { query: {} })).items.length === 0;
     await waitFor('the project is gone', gone, { deadlineMs: 60_000 });
     const files = await readdir(world.dir, { recursive: true });
-    expect(files.filter((path) => path.endsWith(`/volumes/${project.id}/data/starts`))).toHaveLength(2);
+    expect(files.filter((path) => path.endsWith('/data/starts'))).toHaveLength(2);
   });
 });

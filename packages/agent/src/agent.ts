@@ -190,6 +190,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       await parts.networks.stop();
       await parts.secretFiles.stop();
       await data?.stop();
+      await parts.volumeInventory?.stop();
       await health?.close();
     },
   };
@@ -253,6 +254,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
     engine: createEngineStatus(parts.docker),
     disk: parts.diskUse.now,
     inventory: parts.data?.inventory ?? null,
+    volumes: parts.volumeInventory,
     limits: { publishIp: parts.publishIp, defaultMemory: config.DEFAULT_MEMORY },
   });
 }

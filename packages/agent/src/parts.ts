@@ -7,6 +7,7 @@ import type { AgentOptions } from './config.ts';
 import { type Credentials, readCredentials } from './credentials.ts';
 import { readAgentId } from './data/agent-id.ts';
 import { createDatasetParts, type DatasetParts, type DatasetPartsOptions } from './data/dataset-parts.ts';
+import { createVolumeInventory, type VolumeInventory } from './data/volume-inventory.ts';
 import { createVolumes, type Volumes } from './data/volumes.ts';
 import { createDiskUse, type DiskUse } from './disk-use.ts';
 import { createHostIp } from './host-ip.ts';
@@ -54,6 +55,7 @@ export type AgentParts = {
   dataProblem: string | null;
   /** Null on a builder, and if SVC_ROOT is not usable. */
   volumes: Volumes | null;
+  volumeInventory: VolumeInventory | null;
   diskUse: DiskUse;
   /** Null on a builder. */
   usage: Meter | null;
@@ -131,6 +133,8 @@ export async function createParts(
       ? await openData(dataOptions(config, { client, storage, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }))
       : { data: null, problem: null };
   const volumes = data === null ? null : await createVolumes(config.SVC_ROOT);
+  const volumeInventory =
+    volumes === null ? null : createVolumeInventory({ root: config.SVC_ROOT, listContainers, inherit, onChange: wakeRegistration, log });
   const diskUse = createDiskUse({
     folders: [config.SVC_ROOT, state.root],
     datasets: () => (data === null ? 0 : storage.used()),
@@ -167,6 +171,7 @@ export async function createParts(
     data,
     dataProblem,
     volumes,
+    volumeInventory,
     diskUse,
     usage,
     secretFiles,

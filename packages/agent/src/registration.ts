@@ -15,6 +15,7 @@ import { type ListNodeContainers, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
 import type { Meter } from './usage/meter.ts';
 import type { Inventory } from './data/inventory.ts';
+import type { VolumeInventory } from './data/volume-inventory.ts';
 import type { Storage } from './storage.ts';
 import type { Container } from './tools/docker.ts';
 import type { Revival } from './revive.ts';
@@ -49,6 +50,8 @@ export type RegistrationDeps = {
   storage: (signal: AbortSignal) => Promise<Storage>;
   /** Null on a node that takes no datasets. */
   inventory: Inventory | null;
+  /** Null on a node that takes no volumes. */
+  volumes: VolumeInventory | null;
 };
 export type Registration = {
   /** Sends one registration. Rejects if it did not succeed. */
@@ -105,11 +108,12 @@ export function createRegistration(deps: RegistrationDeps): Registration {
   async function send(signal: AbortSignal): Promise<Node> {
     // Read this before the list is made: a list that arrives late must not look newer than it is.
     const answeredAt = lastAnswerAt;
-    const [hostIp, storage, seen, cached] = await Promise.all([
+    const [hostIp, storage, seen, cached, volumes] = await Promise.all([
       deps.hostIp(),
       deps.storage(signal),
       observedContainers(signal),
       deps.inventory?.cached(),
+      deps.volumes?.reported(),
     ]);
     const [engine, disk] = [deps.engine.now(), deps.disk()];
     const body: NodeRegister = {
@@ -120,6 +124,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       ...(storage.free === null ? {} : { free_storage: storage.free }),
       max_builds: deps.maxBuilds,
       ...(cached === undefined ? {} : { cached }),
+      ...(volumes === undefined ? {} : { volumes }),
       ...(deps.inventory === null ? {} : { copy_rate: deps.inventory.copyRate() }),
       ...(seen === undefined ? {} : { containers: seen }),
       agent_version: AGENT_VERSION,
@@ -149,6 +154,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     lastOkAt = Date.now();
     lastAnswerAt = node.last_seen_at;
     evictDeleted(node.forget ?? []);
+    deps.volumes?.work({ remove: node.remove_volumes ?? [], setAside: node.set_aside_volumes ?? [] });
     return node;
   }
 

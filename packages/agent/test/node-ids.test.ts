@@ -43,6 +43,7 @@ async function agent(given: { id: string }) {
     list,
     ids,
     inventory: null,
+    volumes: null,
     usage: null,
     revive: async () => false,
     log: silentLogger(),

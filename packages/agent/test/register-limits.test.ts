@@ -23,6 +23,7 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
     list: async () => [],
     ids: await createNodeIds(join(dir, 'node-ids.json'), silentLogger()),
     inventory: null,
+    volumes: null,
     usage: null,
     revive: async () => false,
     log: silentLogger(),

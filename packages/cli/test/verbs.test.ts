@@ -194,6 +194,7 @@ describe('--json', () => {
       'node cordon node-1',
       'node uncordon node-1',
       'node cache node-1',
+      'node volumes node-1',
       `node reset-secret ${world.home}`,
     ])
       await run(line);
@@ -233,8 +234,14 @@ describe('--json', () => {
     await run('node delete node-1 --yes --force yes');
     await run('project delete shop --yes');
 
-    // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm needs a version of a dataset.
-    expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual(['node prewarm', 'device delete', 'mcp']);
+    // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm needs a version of a dataset, and
+    // the deletion of volumes a node with some (e2e).
+    expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual([
+      'node prewarm',
+      'node volumes delete',
+      'device delete',
+      'mcp',
+    ]);
     expect(ADMIN).toContain('@');
   });
 });

@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { CopyProgress } from './dataset.ts';
 import { ObservedPressure } from './metrics.ts';
+import { MAX_REPORTED_COPIES, ReportedCopy } from './volume.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
 
 /** One container of Berth as the agent observed it. `host_port` is null while no port is published. */
@@ -86,6 +87,7 @@ export const NodeRegister = Type.Object({
   boot_id: Type.Optional(Type.String({ maxLength: 100, description: 'changes with each start of the agent process' })),
   arch: Type.Optional(Type.String({ maxLength: 40, description: 'architecture of the engine as Go names it: amd64, arm64' })),
   engine: Type.Optional(NodeEngine),
+  volumes: Type.Optional(Type.Array(ReportedCopy, { maxItems: MAX_REPORTED_COPIES })),
   capabilities: Type.Optional(
     Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'features of the agent that are not part of the contract' }),
   ),
@@ -185,6 +187,10 @@ export const Node = Type.Object({
   ),
   drain: Type.Optional(orNull(Drain)),
   forget: Type.Optional(Type.Array(Id, { description: 'cached datasets that were deleted; only in answers to the agent' })),
+  set_aside_volumes: Type.Optional(
+    Type.Array(Id, { description: 'copies that the node keeps, but may never mount again; only in answers to the agent' }),
+  ),
+  remove_volumes: Type.Optional(Type.Array(Id, { description: 'copies of volumes to delete; only in answers to the agent' })),
   containers: Type.Array(ObservedContainer),
   open_tasks: Type.Optional(
     Type.String({

@@ -1,8 +1,8 @@
 /** Volumes: folders on the disk of a deploy node that outlive the deployments of their project. */
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
-import { ById, type Route } from './route.ts';
-import { DnsLabel, Id, literals, orNull } from './vocabulary.ts';
+import { ById, ByName, type Route } from './route.ts';
+import { DnsLabel, Id, listOf, literals, orNull, Time } from './vocabulary.ts';
 
 /** Capability of an agent that mounts volumes. */
 export const CAN_VOLUMES = 'volumes';
@@ -18,6 +18,35 @@ export const VolumeMounts = Type.Object({
   mounts: Type.Array(Type.Object({ name: DnsLabel, mount_path: Type.String(), create: Type.Boolean() })),
 });
 export type VolumeMounts = Static<typeof VolumeMounts>;
+
+/** A copy on the disk of a node, as its agent reports it. `bytes`: null before the first count. */
+export const ReportedCopy = Type.Object({
+  copy: Id,
+  project_id: Id,
+  in_place: Type.Boolean({ description: 'false: the copy is set aside, and no task can mount it' }),
+  folders: Type.Array(Type.Object({ name: DnsLabel, bytes: orNull(Type.Number({ minimum: 0 })) }), { maxItems: 200 }),
+});
+export type ReportedCopy = Static<typeof ReportedCopy>;
+export const MAX_REPORTED_COPIES = 1_000;
+
+/**
+ * in_use: the data of a project; incoming: being received; old: left behind by a move; kept: of a deleted project; deleting: its node
+ * deletes it.
+ */
+export const VOLUME_STATES = ['in_use', 'incoming', 'old', 'kept', 'deleting'] as const;
+export type VolumeState = (typeof VOLUME_STATES)[number];
+/** The volumes of one project on one node. */
+export const NodeVolumes = Type.Object({
+  copy: Id,
+  project_id: Id,
+  project: Type.String({ description: 'name of the project, which may be deleted' }),
+  state: literals(VOLUME_STATES),
+  folders: Type.Array(Type.Object({ name: Type.String(), bytes: orNull(Type.Number()) })),
+  bytes: orNull(Type.Number({ description: 'null: not counted yet' })),
+  kept_of_deleted: Type.Boolean({ description: 'the project is deleted; an admin may delete the folders' }),
+  changed_at: Time,
+});
+export type NodeVolumes = Static<typeof NodeVolumes>;
 
 /**
  * One end of a move: the agent with the copy `copy` sends its folders, the agent of another node receives them as the new copy `to`.
@@ -55,6 +84,27 @@ export const CHUNK_ANSWERS = ['taken', 'wait', 'restart'] as const;
 export type ChunkAnswer = (typeof CHUNK_ANSWERS)[number];
 
 export const VOLUME_ROUTES = {
+  nodeVolumes: {
+    method: 'GET',
+    path: '/api/nodes/:id/volumes',
+    who: 'admin',
+    scope: 'list',
+    summary: 'List the volumes on a node, also those of deleted projects and those that a move left behind',
+    params: ByName,
+    status: 200,
+    answer: listOf(NodeVolumes),
+  },
+  deleteNodeVolumes: {
+    method: 'DELETE',
+    path: '/api/nodes/:id/volumes/:copy',
+    who: 'admin',
+    scope: 'list',
+    summary: 'Delete volumes of a deleted project, or old ones that a move left behind; volumes in use are refused',
+    params: Type.Object({ ...ByName.properties, copy: Id }),
+    status: 202,
+    location: '/api/nodes/:id/volumes',
+    answer: NodeVolumes,
+  },
   agentSendChunk: {
     method: 'POST',
     path: '/api/agent/tasks/:id/chunks',

@@ -174,6 +174,8 @@ export async function createVolumes(root: string): Promise<Volumes> {
     },
 
     async removeIncoming(except) {
+      // Copies whose deletion was interrupted.
+      await removeTree(join(folder, '.removing'));
       for (const copy of await visible(join(folder, '.incoming')))
         if (!except.includes(copy)) await removeTree(join(folder, '.incoming', copy));
     },
@@ -181,7 +183,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
 }
 
 /** Folders of volumes below this one. */
-const visible = async (path: string): Promise<string[]> =>
+export const visible = async (path: string): Promise<string[]> =>
   ((await readdir(path).catch(ignoreMissing)) ?? []).filter((name) => !name.startsWith('.')).toSorted();
 
 async function writeMark(project: string, mark: Mark): Promise<void> {
@@ -197,7 +199,7 @@ async function writeMark(project: string, mark: Mark): Promise<void> {
   await syncFolder(project);
 }
 
-async function readMark(project: string): Promise<Mark | null> {
+export async function readMark(project: string): Promise<Mark | null> {
   const text = await readFile(join(project, MARK), 'utf8').catch(ignoreMissing);
   if (text === null) return null;
   try {

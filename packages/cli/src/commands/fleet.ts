@@ -115,6 +115,33 @@ export const FLEET_COMMANDS: readonly Command[] = [
           : [room.enough ? `${bytes(room.wanted_bytes)} would fit` : `${bytes(room.wanted_bytes)} would not fit`]),
       ].join('\n'),
   }),
+  memberCommand('nodeVolumes', {
+    name: 'node volumes',
+    subject: NODE,
+    text: (cli, { items }) =>
+      items.length === 0
+        ? 'no volumes'
+        : table(items, [
+            { head: 'PROJECT', of: (v) => v.project },
+            { head: 'STATE', of: (v) => (v.state === 'kept' ? 'kept, project deleted' : v.state.replace('_', ' ')) },
+            { head: 'VOLUMES', of: (v) => v.folders.map((f) => (f.bytes === null ? f.name : `${f.name} (${bytes(f.bytes)})`)).join(', ') },
+            { head: 'SINCE', of: (v) => ago(v.changed_at, cli.io.now()) },
+            { head: 'COPY', of: (v) => v.copy },
+          ]),
+  }),
+  {
+    name: 'node volumes delete',
+    summary: ROUTES.deleteNodeVolumes.summary,
+    args: [NODE, { name: 'copy', doc: 'id of the copy (berth node volumes)', required: true }],
+    options: [YES],
+    routes: ['deleteNodeVolumes'],
+    async run(cli, args, { yes }) {
+      const [id, copy] = [argument(args, 0), argument(args, 1)];
+      await confirmed(cli.io, yes === true, `Delete these volumes on ${id} with their data? Nothing brings them back.`);
+      const deleted = await cli.client().call('deleteNodeVolumes', { params: { id, copy } });
+      cli.print(deleted, () => `${id} deletes the volumes of ${deleted.project}`);
+    },
+  },
   {
     name: 'node join-token',
     summary: ROUTES.createJoinToken.summary,

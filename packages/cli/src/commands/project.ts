@@ -134,12 +134,18 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project delete',
     summary: 'Delete a project, its containers and its address',
     args: [{ ...PROJECT_ARGUMENT, doc: 'name or id', required: true }],
-    options: [YES],
+    options: [YES, { flags: '--volumes', doc: 'delete its volumes with their data too; without it they stay on their node' }],
     routes: ['deleteProject', 'getProject'],
-    async run(cli, args, { yes }) {
+    async run(cli, args, { yes, volumes }) {
       const project = await cli.project(argument(args, 0));
-      await confirmed(cli.io, yes === true, `Delete ${project.name} and stop serving ${project.url}?`);
-      const deleted = await cli.client().call('deleteProject', { params: { id: project.id } });
+      await confirmed(
+        cli.io,
+        yes === true,
+        `Delete ${project.name}${volumes === true ? ' with the data of its volumes' : ''} and stop serving ${project.url}?`,
+      );
+      const deleted = await cli
+        .client()
+        .call('deleteProject', { params: { id: project.id }, ...(volumes === true ? { query: { volumes: true } } : {}) });
       cli.print(deleted, () => `${project.name} is being deleted; it is gone when its containers are removed`);
     },
   },

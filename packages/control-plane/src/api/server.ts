@@ -59,6 +59,7 @@ import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
 import { userRoutes } from './routes/users.ts';
 import { createReaders } from './log-readers.ts';
+import { volumeRoutes } from './routes/volumes.ts';
 import { createSignIns } from './auth/sign-ins.ts';
 import { createTokens } from './auth/tokens.ts';
 import { type RequestTraces, traceDeployments, traceRequests } from './traces.ts';
@@ -219,6 +220,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const quarantine = createQuarantine(clock);
   agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine, readers });
   agentDatasetRoutes(route, { ...deps, agents });
+  volumeRoutes(route, deps);
   agentVolumeRoutes(route, { ...deps, agents, holds });
   metricRoutes(route, { ...deps, agents });
   gatewayRoutes(route, {

@@ -9,6 +9,7 @@ import { makeBackup, type Made } from './make.ts';
 import { BackupError, wordsOf } from './errors.ts';
 import { encrypterFor } from './recipients.ts';
 import { asOwner, chooseSettings } from './machine.ts';
+import type { Manifest } from './manifest.ts';
 import { ETC_BESIDE, restoreBackup } from './restore.ts';
 import { backupAt, targetOf } from './targets.ts';
 import { verifyBackup } from './verify.ts';
@@ -143,6 +144,7 @@ async function verify({ values }: Given, at: string): Promise<void> {
   else {
     print(`good: every byte is as it was written, and a control plane of this version can open the database of ${manifest.created_at}`);
     if (manifest.key_ids.length > 0) print(`good: the key from ${key_from} opens the secrets (project keys: ${opened})`);
+    printVolumes(manifest);
   }
 }
 
@@ -158,7 +160,16 @@ async function restore({ values }: Given, at: string, isUnit: boolean): Promise<
   if (etc !== undefined)
     print(`next: look at the files in ${etc}, copy those that you want to ${config.BERTH_ETC}, then berth install sets their owners`);
   print(`next: start the control plane${isUnit ? ': systemctl start berth-control-plane' : ''}`);
+  printVolumes(manifest);
   print('next: wait 30 s for the agents, then look at /readyz and at quarantined of GET /api/nodes');
+}
+
+/** Lists the data that no backup of Berth has. */
+function printVolumes({ volumes = [] }: Pick<Manifest, 'volumes'>): void {
+  for (const { project, node, names, bytes } of volumes)
+    print(
+      `not in the backup: the data of ${project} in ${names.join(', ')} on ${node} (${bytes === null ? 'size unknown' : `${bytes} bytes`})`,
+    );
 }
 
 function placeOf(to: string | undefined, config: BackupConfig): string {

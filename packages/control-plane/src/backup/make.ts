@@ -93,6 +93,7 @@ export async function write({ config, target, withKeys, recipients, now, tag }: 
       rows: copied.rows,
       key_ids: copied.keyIds,
       settings: config.plain,
+      ...(copied.volumes.length === 0 ? {} : { volumes: copied.volumes }),
       ...(machine === null ? {} : { etc: machine.etc }),
     };
     const manifest = newManifest(

@@ -23,6 +23,17 @@ const Manifest = Type.Object({
   key_ids: Type.Array(Type.String()),
   /** Settings of the control plane, without secrets. */
   settings: Type.Record(Type.String(), Type.String()),
+  /** Volumes of projects. Their data is on nodes and not in the backup. Absent: none, or the backup is of an earlier version. */
+  volumes: Type.Optional(
+    Type.Array(
+      Type.Object({
+        project: Type.String(),
+        node: Type.String(),
+        names: Type.Array(Type.String()),
+        bytes: Type.Union([Type.Number(), Type.Null()]),
+      }),
+    ),
+  ),
   /** Settings of the machine; a backup of an earlier version has none. */
   etc: Type.Optional(EtcFiles),
 });

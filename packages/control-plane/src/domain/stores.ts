@@ -57,6 +57,7 @@ import type {
   TaskRecord,
   UserRecord,
 } from './records.ts';
+import type { ReportedCopy } from '@berth/wire/volume';
 import type { VolumeCopy } from './volume-copy.ts';
 
 export type ProjectStore = {
@@ -166,9 +167,19 @@ export type FlowStore = {
 };
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
 
+/** Copies that a node should delete, and copies that it should move out of the way because a move left them behind. */
+export type VolumeWork = { remove: string[]; setAside: string[] };
 export type VolumeStore = {
   /** Copies of the volumes of a project, oldest first. */
   ofProject(projectId: string): Promise<VolumeCopy[]>;
+  /** Copies on a node, by name of the project. Also for the disk of a node. */
+  onNode(nodeId: string): Promise<VolumeCopy[]>;
+  /** Ids of nodes with a copy that is to be deleted. */
+  nodesThatDelete(): Promise<ReadonlySet<string>>;
+  /** Compares the copies that a node reports with the rows. Returns what the node should delete and set aside. */
+  report(node: { id: string; hostname: string }, reported: readonly ReportedCopy[], now: number): Promise<VolumeWork>;
+  /** Throws not_found; wrong_state for volumes in use. */
+  requestDelete(nodeId: string, copyId: string, now: number): Promise<VolumeCopy>;
 };
 
 /** `id`: used if no such task is open yet. */

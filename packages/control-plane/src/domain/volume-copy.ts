@@ -13,6 +13,8 @@ export type VolumeCopy = {
   names: readonly string[];
   /** Size by the last report of its node; null: unknown. */
   bytes: number | null;
+  /** Size of each volume by the last report. */
+  sizes: Readonly<Record<string, number>>;
   /** The copy that a move copied it from. */
   source: string | null;
   /** Digest of its files as its node reported it at the end of the last move; null: not proven. */

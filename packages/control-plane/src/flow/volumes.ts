@@ -164,6 +164,7 @@ export function mountVolumes(draft: Draft, d: DeploymentRecord, node: NodeFact):
     bytes: null,
     source: null,
     digest: null,
+    sizes: {},
     created_at: now,
     changed_at: now,
   };

@@ -8,6 +8,7 @@ import type { NodeMemory } from './memory/node-memory.ts';
 import { isSync } from './task-row.ts';
 import { removeExpired } from './sweep.ts';
 import { thinOld } from './thinning.ts';
+import { removeUnreachableCopies } from './volumes.ts';
 
 /** Finished `sync` tasks are kept this long: they are shown for 1 h, and their reports may be sent again. */
 const SYNCS_KEPT_MS = 7 * 86_400_000;
@@ -31,6 +32,8 @@ export function createRetentionStore(db: Database, memory: NodeMemory): Retentio
     const thinned = yield* thinOld(db, { before, firstProtected, now });
     const logs = yield* limitLogs(db, { limit: keep.logBytes, firstProtected, now });
     yield* oldSyncs(db, now() - SYNCS_KEPT_MS);
+    await removeUnreachableCopies(db, before);
+    yield;
     const nodes = yield* forgetNodes(db, memory, { before, now: now() });
     while ((await removeExpired(db, 'idempotency_keys', now())) > 0) yield;
     return { thinned, logs, nodes };

@@ -1,14 +1,114 @@
 /** The copies of volumes (domain/volumes.ts). */
+import type { ReportedCopy } from '@berth/wire/volume';
+import { DomainError } from '../domain/errors.ts';
+import type { VolumeStore, VolumeWork } from '../domain/stores.ts';
 import type { VolumeCopy } from '../domain/volume-copy.ts';
-import type { VolumeStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 
-export const volumeCopyOf = (row: Row<'volume_copies'>): VolumeCopy => ({ ...row, names: JSON.parse(row.names) as string[] });
+export const volumeCopyOf = (row: Row<'volume_copies'>): VolumeCopy => ({
+  ...row,
+  names: JSON.parse(row.names) as string[],
+  sizes: JSON.parse(row.sizes) as VolumeCopy['sizes'],
+});
 
 export const createVolumeStore = (db: Database): VolumeStore => ({
   ofProject: (projectId) => db.snapshot((tx) => volumesOf(tx, projectId)),
+
+  async onNode(nodeId) {
+    const rows = await db.kysely
+      .selectFrom('volume_copies')
+      .selectAll()
+      .where('node_id', '=', nodeId)
+      .orderBy('project')
+      .orderBy('id')
+      .execute();
+    return rows.map(volumeCopyOf);
+  },
+
+  async nodesThatDelete() {
+    const rows = await db.kysely.selectFrom('volume_copies').select('node_id').where('state', '=', 'deleting').distinct().execute();
+    return new Set(rows.map((row) => row.node_id));
+  },
+
+  report: (node, reported, now) => db.write((tx) => compare(tx, node, reported, now)),
+
+  requestDelete: (nodeId, copyId, now) =>
+    db.write(async (tx) => {
+      const row = await tx
+        .selectFrom('volume_copies')
+        .selectAll()
+        .where('id', '=', copyId)
+        .where('node_id', '=', nodeId)
+        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+        .executeTakeFirst();
+      if (row === undefined) throw new DomainError('not_found', 'the node has no such volumes');
+      const copy = volumeCopyOf(row);
+      if (copy.state === 'current' || copy.state === 'incoming')
+        throw new DomainError(
+          'wrong_state',
+          `these are the volumes of ${copy.project}; only the deletion of the project with its volumes deletes them`,
+        );
+      const changed: VolumeCopy = { ...copy, state: 'deleting', changed_at: now };
+      await putVolumes(tx, changed);
+      return changed;
+    }),
 });
+
+/**
+ * Compares the copies on a node with the rows, and returns what the node should delete and set aside.
+ *
+ * - The node has deleted a copy, or an operator has removed it by hand: its row goes. A current copy keeps its row, so that no
+ *   deployment starts with an empty volume.
+ * - The node of a copy was deleted, and another node reports it: the machine came back, and the copy belongs to it.
+ */
+async function compare(
+  tx: Tx,
+  node: { id: string; hostname: string },
+  reported: readonly ReportedCopy[],
+  now: number,
+): Promise<VolumeWork> {
+  const here = await tx.selectFrom('volume_copies').selectAll().where('node_id', '=', node.id).execute();
+  const known = new Map(here.map((row) => [row.id, volumeCopyOf(row)]));
+  for (const { copy: id, folders } of reported) {
+    const copy = known.get(id) ?? (await adopted(tx, id));
+    if (copy === null) continue;
+    known.set(id, copy);
+    const sizes = Object.fromEntries(folders.flatMap(({ name, bytes }) => (bytes === null ? [] : [[name, bytes]])));
+    const bytes = folders.some((f) => f.bytes === null) ? copy.bytes : folders.reduce((sum, f) => sum + (f.bytes ?? 0), 0);
+    const isSame = copy.node_id === node.id && copy.hostname === node.hostname && copy.bytes === bytes;
+    if (!isSame || JSON.stringify(copy.sizes) !== JSON.stringify(sizes))
+      await putVolumes(tx, { ...copy, node_id: node.id, hostname: node.hostname, bytes, sizes, changed_at: now });
+  }
+  const present = new Set(reported.map((r) => r.copy));
+  const gone = [...known.values()].filter(
+    ({ id, state }) => !present.has(id) && (state === 'deleting' || state === 'left' || state === 'kept'),
+  );
+  if (gone.length > 0)
+    await tx
+      .deleteFrom('volume_copies')
+      .where(
+        'id',
+        'in',
+        gone.map(({ id }) => id),
+      )
+      .execute();
+  const inPlace = new Set(reported.flatMap((r) => (r.in_place ? [r.copy] : [])));
+  const all = [...known.values()];
+  return {
+    remove: all.flatMap(({ id, state }) => (state === 'deleting' && present.has(id) ? [id] : [])),
+    // An older backup of this database names it as current again: the project must not start with older data.
+    setAside: all.flatMap(({ id, state }) => (state === 'left' && inPlace.has(id) ? [id] : [])),
+  };
+}
+
+/** Returns the copy if its node was deleted. */
+async function adopted(tx: Tx, copyId: string): Promise<VolumeCopy | null> {
+  const row = await tx.selectFrom('volume_copies').selectAll().where('id', '=', copyId).executeTakeFirst();
+  if (row === undefined) return null;
+  const own = await tx.selectFrom('nodes').select('id').where('id', '=', row.node_id).executeTakeFirst();
+  return own === undefined ? volumeCopyOf(row) : null;
+}
 
 export async function volumesOf(tx: Tx, projectId: string): Promise<VolumeCopy[]> {
   const rows = await tx
@@ -33,7 +133,7 @@ export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
 }
 
 export async function putVolumes(tx: Tx, { id, ...copy }: VolumeCopy): Promise<void> {
-  const columns = { ...copy, names: JSON.stringify(copy.names) };
+  const columns = { ...copy, names: JSON.stringify(copy.names), sizes: JSON.stringify(copy.sizes) };
   await tx
     .insertInto('volume_copies')
     .values({ id, ...columns })
@@ -47,15 +147,30 @@ export async function endVolumes(tx: Tx, projectId: string, deletes: boolean, at
     .updateTable('volume_copies')
     .set((eb) => ({
       state: deletes
-        ? 'left'
+        ? 'deleting'
         : eb
             .case()
             .when('state', '=', 'current')
             .then('kept' as const)
-            .else('left' as const)
+            .when('state', '=', 'left')
+            .then('left' as const)
+            .else('deleting' as const)
             .end(),
       changed_at: at,
     }))
     .where('project_id', '=', projectId)
     .execute();
+}
+
+/** Removes the rows of copies that nobody can reach or use: their node is gone, and no project needs them. `before`: last changed. */
+export async function removeUnreachableCopies(db: Database, before: number): Promise<number> {
+  const { numDeletedRows } = await db.write((tx) =>
+    tx
+      .deleteFrom('volume_copies')
+      .where('changed_at', '<', before)
+      .where('state', '!=', 'current')
+      .where('node_id', 'not in', tx.selectFrom('nodes').select('id'))
+      .executeTakeFirst(),
+  );
+  return Number(numDeletedRows);
 }

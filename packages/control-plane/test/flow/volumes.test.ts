@@ -27,6 +27,7 @@ const copy: VolumeCopy = {
   bytes: 1_200_000,
   source: null,
   digest: null,
+  sizes: {},
   created_at: NOW,
   changed_at: NOW,
 };

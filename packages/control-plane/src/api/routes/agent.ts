@@ -26,6 +26,7 @@ import { type Holds, readUntil } from '../holds.ts';
 import { changesOf, type NodeChangeLog } from '../node-changes.ts';
 import type { NodeNotes } from '../node-notes.ts';
 import type { Quarantine } from '../node-quarantine.ts';
+import { createVolumeReports } from '../volume-reports.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
 import type { Readers } from '../log-readers.ts';
@@ -49,6 +50,7 @@ type Deps = ApiDeps & {
 export function agentRoutes(route: Define, deps: Deps): void {
   const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes, quarantine, readers } = deps;
   const deletedDatasets = createDeletedDatasets(stores, changes);
+  const volumeReports = createVolumeReports(stores, now);
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
   const delivery = createDelivery(deps);
@@ -74,11 +76,14 @@ export function agentRoutes(route: Define, deps: Deps): void {
       }
       const open = stores.tasks.lastOpen(node.id);
       const forget = await deletedDatasets.among(body.cached ?? []);
+      const { remove, setAside } = await volumeReports(node, body.volumes);
       return {
         ...nodeView(node, now(), limits),
         ...(secret === undefined ? {} : { node_secret: secret }),
         ...(open === null ? {} : { open_tasks: open }),
         ...(forget.length === 0 ? {} : { forget }),
+        ...(remove.length === 0 ? {} : { remove_volumes: remove }),
+        ...(setAside.length === 0 ? {} : { set_aside_volumes: setAside }),
         config_etag: configEtag(),
       };
     },

@@ -129,7 +129,9 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     });
   });
 
-  route('deleteProject', async (call) => view(await driver.deleteProject(call.params.id, { guard: requireIfMatch(call) }), call));
+  route('deleteProject', async (call) =>
+    view(await driver.deleteProject(call.params.id, { volumes: call.query.volumes ?? false, guard: requireIfMatch(call) }), call),
+  );
 }
 
 /** Only admins can list users, so only they can name members. A developer could also lock out everybody else. */

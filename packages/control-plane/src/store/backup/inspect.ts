@@ -10,6 +10,8 @@ export type Inspected = {
   /** Number of rows of each table. */
   rows: Record<string, number>;
   keyIds: string[];
+  /** Volumes whose data is on nodes and not in the database. */
+  volumes: VolumesElsewhere[];
 };
 
 export async function inspect(db: Kysely<unknown>): Promise<Inspected> {
@@ -19,7 +21,25 @@ export async function inspect(db: Kysely<unknown>): Promise<Inspected> {
     const { rows: counted } = await sql<{ n: number }>`select count(*) as n from ${sql.table(table)}`.execute(db);
     rows[table] = counted[0]?.n ?? 0;
   }
-  return { migrations: (await presentIn(db)).needed, rows, keyIds: tables.includes('meta') ? await keyIdsIn(db, tables) : [] };
+  return {
+    migrations: (await presentIn(db)).needed,
+    rows,
+    keyIds: tables.includes('meta') ? await keyIdsIn(db, tables) : [],
+    volumes: tables.includes('volume_copies') ? await volumesIn(db) : [],
+  };
+}
+
+export type VolumesElsewhere = { project: string; node: string; names: string[]; bytes: number | null };
+async function volumesIn(db: Kysely<unknown>): Promise<VolumesElsewhere[]> {
+  const rows = await sql<{ project: string; hostname: string; names: string; bytes: number | null }>`
+    select project, hostname, names, bytes from volume_copies where state in ('current', 'kept') and names <> '[]'
+    order by project, id limit 1000`.execute(db);
+  return rows.rows.map(({ project, hostname, names, bytes }) => ({
+    project,
+    node: hostname,
+    names: JSON.parse(names) as string[],
+    bytes: bytes === null ? null : Number(bytes),
+  }));
 }
 
 async function keyIdsIn(db: Kysely<unknown>, tables: readonly string[]): Promise<string[]> {

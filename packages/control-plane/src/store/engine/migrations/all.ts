@@ -31,6 +31,7 @@ import { notifications } from './0027_notifications.ts';
 import { cleanUp } from './0028_clean_up.ts';
 import { rights } from './0029_rights.ts';
 import { volumeMoves } from './0030_volume_moves.ts';
+import { volumeSizes } from './0034_volume_sizes.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -60,4 +61,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0028_clean_up': cleanUp(capabilities),
   '0029_rights': rights(capabilities),
   '0030_volume_moves': volumeMoves(capabilities),
+  '0034_volume_sizes': volumeSizes(capabilities),
 });

@@ -1,0 +1,47 @@
+/** The volumes on a node. */
+import type { NodeVolumes, VolumeState } from '@berth/wire/volume';
+import type { ProjectAccess } from '../../domain/access.ts';
+import { DomainError } from '../../domain/errors.ts';
+import type { VolumeCopy } from '../../domain/volume-copy.ts';
+import type { Define } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { time } from '../views.ts';
+
+export function volumeRoutes(route: Define, { stores, changes, now }: Pick<ApiDeps, 'stores' | 'changes' | 'now'>): void {
+  route('nodeVolumes', async ({ params, access }) => {
+    const { id } = await stores.nodes.get(params.id);
+    const copies = await stores.volumes.onNode(id);
+    return { items: copies.filter((copy) => maySee(copy, access)).map(volumesView), next_cursor: null };
+  });
+
+  route('deleteNodeVolumes', async ({ params, access }) => {
+    const { id } = await stores.nodes.get(params.id);
+    const copy = (await stores.volumes.onNode(id)).find((c) => c.id === params.copy);
+    if (copy === undefined || !maySee(copy, access)) throw new DomainError('not_found', 'the node has no such volumes');
+    const deleting = await stores.volumes.requestDelete(id, copy.id, now());
+    changes.notify(`node:${id}`);
+    return volumesView(deleting);
+  });
+}
+
+/** Admins see all projects, but their tokens may be limited to some. */
+const maySee = (copy: Pick<VolumeCopy, 'project_id'>, { only }: ProjectAccess): boolean => only === null || only.includes(copy.project_id);
+
+const STATES: Record<VolumeCopy['state'], VolumeState> = {
+  current: 'in_use',
+  incoming: 'incoming',
+  left: 'old',
+  kept: 'kept',
+  deleting: 'deleting',
+};
+
+const volumesView = ({ id, project_id, project, state, names, sizes, bytes, changed_at }: VolumeCopy): NodeVolumes => ({
+  copy: id,
+  project_id,
+  project,
+  state: STATES[state],
+  folders: [...new Set([...names, ...Object.keys(sizes)])].map((name) => ({ name, bytes: sizes[name] ?? null })),
+  bytes,
+  kept_of_deleted: state === 'kept',
+  changed_at: time(changed_at),
+});

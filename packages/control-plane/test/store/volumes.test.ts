@@ -1,0 +1,99 @@
+/** Copies of volumes in the database: what nodes report, what is deleted, and what comes back with its machine. */
+import { beforeEach, describe, expect, it } from 'vitest';
+import type { Stores } from '../../src/domain/stores.ts';
+import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
+import { emptyPlan } from '../../src/domain/plan.ts';
+import { codeOf, freshPath, nodeIn, NOW, open, projectIn } from './fixtures.ts';
+
+let stores: Stores;
+let node: { id: string; hostname: string };
+let projectId: string;
+const copy = (over: Partial<VolumeCopy> = {}): VolumeCopy => ({
+  id: 'v1',
+  project_id: projectId,
+  project: 'shop',
+  node_id: node.id,
+  hostname: node.hostname,
+  state: 'current',
+  names: ['data'],
+  bytes: null,
+  sizes: {},
+  source: null,
+  digest: null,
+  created_at: NOW,
+  changed_at: NOW,
+  ...over,
+});
+async function put(...copies: VolumeCopy[]): Promise<void> {
+  const project = await stores.projects.get(projectId);
+  await stores.flow.commit({ ...emptyPlan(project, NOW, NOW), volumes: copies });
+}
+const reported = (id: string, bytes: number | null = 5) => ({
+  copy: id,
+  project_id: projectId,
+  in_place: true,
+  folders: [{ name: 'data', bytes }],
+});
+const states = async (): Promise<Record<string, string>> =>
+  Object.fromEntries((await stores.volumes.onNode(node.id)).map((c) => [c.id, c.state]));
+
+beforeEach(async () => {
+  stores = await open(freshPath());
+  projectId = (await projectIn(stores)).id;
+  node = await nodeIn(stores, 'n1');
+});
+
+async function removeProject(volumes: boolean): Promise<void> {
+  await stores.projects.markDeleting(projectId, NOW, { volumes });
+  expect(await stores.projects.removeIfGone(projectId)).toBe(true);
+}
+
+describe('the report of a node', () => {
+  it('gives the sizes, and names what to delete until it is gone', async () => {
+    await put(copy(), copy({ id: 'v2', state: 'deleting' }));
+    expect(await stores.volumes.nodesThatDelete()).toEqual(new Set([node.id]));
+    expect(await stores.volumes.report(node, [reported('v1', 7), reported('v2')], NOW)).toEqual({ remove: ['v2'], setAside: [] });
+    expect(await stores.volumes.ofProject(projectId)).toMatchObject([{ bytes: 7, sizes: { data: 7 } }, {}]);
+    expect(await stores.volumes.report(node, [reported('v1', null)], NOW)).toEqual({ remove: [], setAside: [] });
+    expect(await states()).toEqual({ v1: 'current' });
+  });
+  it('without a copy in use changes nothing: an empty disk must not start the project', async () => {
+    await put(copy(), copy({ id: 'v2', state: 'incoming' }), copy({ id: 'v3', state: 'left' }));
+    expect(await stores.volumes.report(node, [], NOW)).toEqual({ remove: [], setAside: [] });
+    expect(await states()).toEqual({ v1: 'current', v2: 'incoming' });
+  });
+  it('sets aside what a move left behind', async () => {
+    await put(copy({ state: 'left' }), copy({ id: 'v2', state: 'left' }));
+    const given = [reported('v1'), { ...reported('v2'), in_place: false }];
+    expect(await stores.volumes.report(node, given, NOW)).toEqual({ remove: [], setAside: ['v1'] });
+  });
+  it('never deletes a copy that the database does not know', async () => {
+    expect(await stores.volumes.report(node, [reported('strange')], NOW)).toEqual({ remove: [], setAside: [] });
+  });
+  it('adopts the copy of a node that was deleted, and not that of another one', async () => {
+    const other = await nodeIn(stores, 'n2');
+    await put(copy({ node_id: 'deleted', hostname: 'old' }), copy({ id: 'v2', node_id: other.id, state: 'left' }));
+    await stores.volumes.report(node, [reported('v1'), reported('v2')], NOW);
+    expect(await stores.volumes.ofProject(projectId)).toMatchObject([
+      { id: 'v1', node_id: node.id, hostname: node.hostname },
+      { id: 'v2', node_id: other.id },
+    ]);
+  });
+});
+
+describe('the deletion of the project', () => {
+  it('keeps its volumes until an admin deletes them', async () => {
+    await put(copy(), copy({ id: 'v2', state: 'incoming' }), copy({ id: 'v3', state: 'left' }));
+    expect(await codeOf(stores.volumes.requestDelete(node.id, 'v1', NOW))).toBe('wrong_state');
+    await removeProject(false);
+    expect(await states()).toEqual({ v1: 'kept', v2: 'deleting', v3: 'left' });
+    expect(await codeOf(stores.volumes.requestDelete('another', 'v1', NOW))).toBe('not_found');
+    await stores.volumes.requestDelete(node.id, 'v1', NOW);
+    expect(await stores.volumes.report(node, [reported('v1')], NOW)).toEqual({ remove: ['v1'], setAside: [] });
+  });
+  it('deletes them too if it is asked for', async () => {
+    await put(copy(), copy({ id: 'v3', state: 'left' }));
+    await removeProject(true);
+    expect(await states()).toEqual({ v1: 'deleting', v3: 'deleting' });
+  });
+});
