@@ -26,9 +26,16 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
     return rows.map(volumeCopyOf);
   },
 
-  async nodesThatDelete() {
-    const rows = await db.kysely.selectFrom('volume_copies').select('node_id').where('state', '=', 'deleting').distinct().execute();
-    return new Set(rows.map((row) => row.node_id));
+  async unused() {
+    const rows = await db.kysely
+      .selectFrom('volume_copies')
+      .select(['node_id', 'id', 'state'])
+      .where('state', 'in', ['deleting', 'left'])
+      .orderBy('id')
+      .execute();
+    const texts = new Map<string, string>();
+    for (const { node_id, id, state } of rows) texts.set(node_id, `${texts.get(node_id) ?? ''} ${id} ${state}`);
+    return texts;
   },
 
   report: (node, reported, now) => db.write((tx) => compare(tx, node, reported, now)),

@@ -51,7 +51,7 @@ async function removeProject(volumes: boolean): Promise<void> {
 describe('the report of a node', () => {
   it('gives the sizes, and names what to delete until it is gone', async () => {
     await put(copy(), copy({ id: 'v2', state: 'deleting' }));
-    expect(await stores.volumes.nodesThatDelete()).toEqual(new Set([node.id]));
+    expect(await stores.volumes.unused()).toEqual(new Map([[node.id, ' v2 deleting']]));
     expect(await stores.volumes.report(node, [reported('v1', 7), reported('v2')], NOW)).toEqual({ remove: ['v2'], setAside: [] });
     expect(await stores.volumes.ofProject(projectId)).toMatchObject([{ bytes: 7, sizes: { data: 7 } }, {}]);
     expect(await stores.volumes.report(node, [reported('v1', null)], NOW)).toEqual({ remove: [], setAside: [] });
