@@ -31,7 +31,7 @@ export async function inspect(db: Kysely<unknown>): Promise<Inspected> {
 
 export type VolumesElsewhere = { project: string; node: string; names: string[]; bytes: number | null };
 async function volumesIn(db: Kysely<unknown>): Promise<VolumesElsewhere[]> {
-  const rows = await sql<{ project: string; hostname: string; names: string; bytes: number | null }>`
+  const rows = await sql<{ project: string; hostname: string; names: string; bytes: number | string | null }>`
     select project, hostname, names, bytes from volume_copies where state in ('current', 'kept') and names <> '[]'
     order by project, id limit 1000`.execute(db);
   return rows.rows.map(({ project, hostname, names, bytes }) => ({
