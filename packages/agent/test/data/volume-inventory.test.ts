@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
-import { pino } from 'pino';
+import { silentLogger } from '@berth/kit/log';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createVolumeInventory, type VolumeInventory } from '../../src/data/volume-inventory.ts';
 import { createVolumes, type Volumes } from '../../src/data/volumes.ts';
@@ -23,7 +23,7 @@ beforeEach(async () => {
     listContainers,
     inherit: process.env,
     onChange: () => undefined,
-    log: pino({ enabled: false }),
+    log: silentLogger(),
   });
   await volumes.mounts(
     'p1',
