@@ -76,6 +76,13 @@ const addresses: Parser<string[]> = (t) => {
   if (wrong.length > 0) throw new Error(`not an IP address: ${wrong.join(', ')}`);
   return list(t);
 };
+/** Names or addresses alone, so that an entry which could match nothing is refused. */
+const hosts: Parser<string[]> = (t) => {
+  const bare = (one: string): string => one.replace(/^\[|\]$/g, '');
+  const wrong = list(t).filter((one) => isIP(bare(one)) === 0 && !/^[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9])?$/i.test(one));
+  if (wrong.length > 0) throw new Error(`must be names or addresses without scheme, port and wildcard, not "${wrong[0]}"`);
+  return list(t);
+};
 const nameServers: Parser<string[]> = (t) => {
   try {
     new Resolver().setServers(list(t));
@@ -277,7 +284,7 @@ export const SETTINGS = {
   ALLOWED_NOTIFY_HOSTS: {
     doc: 'Hosts that notifications may reach over http or at a private address, comma-separated, without wildcards (docs/notifications.md)',
     shown: 'none: only https at public addresses',
-    parse: list,
+    parse: hosts,
   },
   SMTP_URL: {
     doc: 'SMTP server for notifications by e-mail: smtp://user:password@host:587 (STARTTLS if offered) or smtps://…:465',

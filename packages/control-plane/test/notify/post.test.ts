@@ -2,6 +2,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
+import { readConfig } from '../../src/config.ts';
 import { createPost, isPrivateAddress } from '../../src/notify/post.ts';
 
 test.each([
@@ -91,4 +92,23 @@ test.each([
   const { retryAfterMs } = await post(new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`), {}, '{}', never);
   expect(retryAfterMs).toBeGreaterThanOrEqual(ms - (ms === 0 ? 0 : 20_000));
   expect(retryAfterMs).toBeLessThanOrEqual(ms);
+});
+
+test.each([
+  ['hooks.internal,127.0.0.1,[fd00::1],fd00::2,chat_1.lan', null],
+  ['chat.internal:8065', 'chat.internal:8065'],
+  ['https://chat.internal', 'https://chat.internal'],
+  ['*.internal', '*.internal'],
+  ['10.0.0.0/8', '10.0.0.0/8'],
+])('ALLOWED_NOTIFY_HOSTS=%s', (given, wrong) => {
+  const read = () =>
+    readConfig({
+      LISTEN: '127.0.0.1:0',
+      DATABASE_URL: 'sqlite::memory:',
+      BASE_DOMAIN: 'example.com',
+      REGISTRY_ADDR: 'r.example.com',
+      ALLOWED_NOTIFY_HOSTS: given,
+    });
+  if (wrong === null) expect(read().ALLOWED_NOTIFY_HOSTS).toEqual(given.split(','));
+  else expect(read).toThrow(`ALLOWED_NOTIFY_HOSTS: must be names or addresses without scheme, port and wildcard, not "${wrong}"`);
 });
