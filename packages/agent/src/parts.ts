@@ -176,7 +176,7 @@ export async function createParts(
     usage,
     secretFiles,
     exits,
-    logReaders: createLogReaders({ client, docker, listContainers, redactOf, nodeId, log }),
+    logReaders: createLogReaders({ client, docker, listContainers, redactOf, nodeId, onRestart: exits.restarted, log }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };
 }

@@ -19,6 +19,8 @@ export type Exits = {
   docker: Docker;
   /** Reports those of the containers that have exited. */
   seen(containers: readonly Container[]): void;
+  /** Reports the end of the run that began at `startedAt`: the engine has started the container again. */
+  restarted(container: Container, startedAt: string): void;
   stop(): Promise<void>;
 };
 export type ExitsOptions = {
@@ -51,6 +53,8 @@ export function createExits({ docker, redactOf, client, nodeId, isOwn, log, read
   let sending: Promise<void> | null = null;
   let reading: Promise<void> = Promise.resolve();
 
+  /** The run of each container at the last look: the engine starts a container that crashed again at once. */
+  let runs = new Map<string, string>();
   /** When a container was last reported, by its id. */
   const reportedAt = new Map<string, number>();
 
@@ -59,8 +63,8 @@ export function createExits({ docker, redactOf, client, nodeId, isOwn, log, read
   const isWanted = (container: Container): boolean =>
     container.labels[LABELS.deployment] !== undefined && container.startedAt !== null && isOwn(container) && !known.has(runOf(container));
 
-  async function reportOf(container: Container, signal: AbortSignal): Promise<ExitReport> {
-    const range = { tail: EXIT_LINES, since: null, until: null, after: null, stream: null };
+  async function reportOf(container: Container, until: string | null, signal: AbortSignal): Promise<ExitReport> {
+    const range = { tail: EXIT_LINES, since: null, until, after: null, stream: null };
     const shown = createShownText(await redactOf(container));
     const { lines, leftOut, problem } = await readHistory(docker, container.id, range, shown, signal, EXIT_CHARS);
     if (problem !== null) log.debug({ container: container.name, problem }, 'the log of an ended container could not be read');
@@ -77,15 +81,30 @@ export function createExits({ docker, redactOf, client, nodeId, isOwn, log, read
       truncated: leftOut > 0,
     };
   }
+  /** Reports the run before the one that runs now. Its lines are those before the present start. */
+  async function reportBefore(container: Container, startedAt: string): Promise<void> {
+    const before = { ...container, startedAt };
+    if (!isWanted(before)) return;
+    remember(before);
+    const end = await docker.lastEnd(container.id, startedAt).catch(() => null);
+    const ended = { state: 'exited', exitCode: end?.exitCode ?? 0, oomKilled: end?.outOfMemory ?? false, finishedAt: container.finishedAt };
+    await send({ ...before, ...ended }, container.startedAt, (read) => ({ ...read, exit_code: end?.exitCode ?? null }));
+  }
   async function report(container: Container): Promise<void> {
     if (!isWanted(container)) return;
+    remember(container);
+    await send(container, null, (read) => read);
+  }
+  function remember(container: Container): void {
     known.add(runOf(container));
     if (known.size > MAX_KNOWN) known.delete(known.values().next().value ?? '');
     reportedAt.delete(container.id);
     reportedAt.set(container.id, performance.now());
     if (reportedAt.size > MAX_KNOWN) reportedAt.delete(reportedAt.keys().next().value ?? '');
+  }
+  async function send(container: Container, until: string | null, change: (read: ExitReport) => ExitReport): Promise<void> {
     try {
-      queue.push(await reportOf(container, AbortSignal.any([ending.signal, AbortSignal.timeout(readMs)])));
+      queue.push(change(await reportOf(container, until, AbortSignal.any([ending.signal, AbortSignal.timeout(readMs)]))));
     } catch (err) {
       known.delete(runOf(container));
       if (!ending.signal.aborted) log.debug({ err, container: container.name }, 'reading the end of a container failed');
@@ -132,12 +151,22 @@ export function createExits({ docker, redactOf, client, nodeId, isOwn, log, read
       const soon = performance.now() - RESTARTS_EVERY_MS;
       const isSoon = (c: Container): boolean => c.state === 'restarting' && (reportedAt.get(c.id) ?? -Infinity) > soon;
       const ended = containers.filter((c) => hasEnded(c) && isWanted(c) && !isSoon(c)).slice(0, MAX_QUEUED);
-      if (ended.length === 0) return;
+      const earlier = runs;
+      runs = new Map(containers.flatMap(({ id, startedAt }) => (startedAt === null ? [] : [[id, startedAt] as const])));
+      const again = containers.flatMap((c) => {
+        const start = earlier.get(c.id);
+        return start === undefined || start === c.startedAt ? [] : [{ container: c, start }];
+      });
+      if (ended.length + again.length === 0) return;
       // One after the other: after a restart of the agent there may be many, and deployments come first.
       reading = reading.then(async () => {
+        for (const { container, start } of again.slice(0, MAX_QUEUED)) if (!ending.signal.aborted) await reportBefore(container, start);
         for (let from = 0; from < ended.length && !ending.signal.aborted; from += READS_AT_ONCE)
           await Promise.all(ended.slice(from, from + READS_AT_ONCE).map(report));
       });
+    },
+    restarted(container, startedAt) {
+      reading = reading.then(() => (ending.signal.aborted ? undefined : reportBefore(container, startedAt)));
     },
     async stop() {
       ending.abort(new Error('the agent ends'));

@@ -31,6 +31,8 @@ export type FollowerDeps = {
   /** Shared by all followers of the node. */
   nodeBudget: Budget;
   rate?: Rate;
+  /** Called when the engine has started the container again. */
+  onRestart?: (container: Container, startedAt: string) => void;
   log: Logger;
   flushMs?: number;
   lookMs?: number;
@@ -126,17 +128,24 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
     let seen = false;
     let looks = 0;
     let isFirst = true;
-    let previous: string | null = null;
+    let previous: Container | null = null;
     while (!signal.aborted) {
       const container = await containerOf(deps.listContainers, want.deployment_id, signal);
       if (container === null) {
         if (seen) return;
         problem = 'its node has no container of this deployment';
-      } else if (container.state === 'running' || container.state === 'paused' || previous !== startOf(container)) {
+      } else if (
+        container.state === 'running' ||
+        container.state === 'paused' ||
+        previous === null ||
+        startOf(previous) !== startOf(container)
+      ) {
         seen = true;
         looks = 0;
         problem = null;
-        previous = startOf(container);
+        if (previous?.id === container.id && previous.startedAt !== null && previous.startedAt !== container.startedAt)
+          deps.onRestart?.(container, previous.startedAt);
+        previous = container;
         // A position in the future: the clock was set back.
         const now = new Date(clock()).toISOString().replace('Z', '000000Z');
         const known = isFirst ? want.after : newestOf(last);

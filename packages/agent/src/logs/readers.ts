@@ -10,7 +10,7 @@ import { randomUUID } from 'node:crypto';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { retryUntilAnswered } from '../retry.ts';
 import { createShownText } from '../shown-text.ts';
-import type { Docker } from '../tools/docker.ts';
+import type { Container, Docker } from '../tools/docker.ts';
 import { createBudget } from './budget.ts';
 import { containerOf, type Follower, type SendBatch, startFollower } from './follower.ts';
 import { readHistory } from './history.ts';
@@ -22,6 +22,8 @@ export type LogReadersDeps = {
   listContainers: ListNodeContainers;
   redactOf: RedactOf;
   nodeId: () => string | null;
+  /** Called when the engine has started a container again whose log is read. */
+  onRestart?: (container: Container, startedAt: string) => void;
   log: Logger;
   /** Clock of this node, in ms. */
   now?: () => number;
@@ -42,7 +44,16 @@ const UNHEARD_MS = 60_000;
 const READ_MS = 15_000;
 const MAX_BATCH_CHARS = 512 * 1024;
 
-export function createLogReaders({ client, docker, listContainers, redactOf, nodeId, log, now = Date.now }: LogReadersDeps): LogReaders {
+export function createLogReaders({
+  client,
+  docker,
+  listContainers,
+  redactOf,
+  nodeId,
+  onRestart,
+  log,
+  now = Date.now,
+}: LogReadersDeps): LogReaders {
   const ending = new AbortController();
   const followers = new Map<string, Follower>();
   const waiting: LogWant[] = [];
@@ -90,7 +101,16 @@ export function createLogReaders({ client, docker, listContainers, redactOf, nod
   }
   function follow(want: LogWant): void {
     if (followers.has(want.key) || followers.size >= MAX_FOLLOWERS) return;
-    const started = startFollower(want, { docker, listContainers, redactOf, send, nodeBudget, log, now });
+    const started = startFollower(want, {
+      docker,
+      listContainers,
+      redactOf,
+      send,
+      nodeBudget,
+      log,
+      now,
+      ...(onRestart === undefined ? {} : { onRestart }),
+    });
     followers.set(want.key, started);
     track(
       started.done.finally(() => {

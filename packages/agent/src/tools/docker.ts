@@ -110,6 +110,8 @@ export type Docker = {
    * `since`, `until`: RFC 3339 by the clock of this node. Resolves with the docker command's own error, or null.
    */
   logs(id: string, options: ReadLogOptions): Promise<string | null>;
+  /** How a container ended last, from the events that the engine still has; null if it has none. The engine keeps 256 events. */
+  lastEnd(id: string, since: string): Promise<{ exitCode: number | null; outOfMemory: boolean } | null>;
   /** Returns the environment of a container as `NAME=value`. */
   envOf(id: string): Promise<string[]>;
   /** Reads files inside the container with its own `cat`; null if that fails. */
@@ -270,6 +272,16 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       });
       if (result.ended === 'timeout') return 'the engine did not answer in time';
       return result.code === 0 ? null : `docker logs exited with ${result.code}`;
+    },
+    async lastEnd(id, since) {
+      const range = ['--since', since, '--until', new Date().toISOString()];
+      const filters = ['--filter', `container=${id}`, '--filter', 'event=die', '--filter', 'event=oom'];
+      const format = '{{.Action}} {{index .Actor.Attributes "exitCode"}}';
+      const { stdout } = await cli.runOrThrow(['events', ...range, ...filters, '--format', format], { timeoutMs: 10_000 });
+      const events = stdout.split('\n').map((line) => line.split(' '));
+      const [, code] = events.findLast(([action]) => action === 'die') ?? [];
+      if (code === undefined) return null;
+      return { exitCode: /^\d+$/.test(code) ? Number(code) : null, outOfMemory: events.some(([action]) => action === 'oom') };
     },
     async envOf(id) {
       const { stdout } = await cli.runOrThrow(['container', 'inspect', '--format', '{{json .Config.Env}}', id], { maxOutput: MAX_ANSWER });
