@@ -132,7 +132,7 @@ const untilScanned = (api: Client, id: string): Promise<unknown> =>
   );
 
 /** Sends requests at a steady rate until `work` is done. Returns the milliseconds of each. */
-async function during(requester: ChildProcess, work: () => Promise<unknown>): Promise<number[]> {
+export async function during(requester: ChildProcess, work: () => Promise<unknown>): Promise<number[]> {
   const answered = Promise.withResolvers<number[] | string>();
   requester.once('message', answered.resolve);
   const ended = (code: number | null): void => answered.resolve(`the process ended with ${code}`);

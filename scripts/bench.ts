@@ -6,6 +6,7 @@ import { benchCli } from '../bench/cli.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
+import { benchLogs } from '../bench/logs.ts';
 import { benchPush } from '../bench/push.ts';
 import { benchRetention } from '../bench/retention.ts';
 import { benchRoutes } from '../bench/routes.ts';
@@ -37,6 +38,7 @@ const BENCHES = {
   verify: benchVerify,
   anonymous: benchAnonymous,
   cli: benchCli,
+  logs: benchLogs,
   retention,
 };
 

@@ -3,9 +3,12 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import Negotiator from 'negotiator';
 
+export type SseEvent = { event: string; data: unknown; id?: number | string };
 export type EventStream = {
   /** Resolves when the socket accepts more data. Throws an AbortError when the client disconnects or the server closes. */
-  send(event: { event: string; data: unknown; id?: number | string }): Promise<void>;
+  send(event: SseEvent): Promise<void>;
+  /** Sends events in one write. Their size must have a bound. */
+  sendAll(events: readonly SseEvent[]): Promise<void>;
   comment(text: string): Promise<void>;
   end(): void;
   /** Ends the connection at once, also if the client takes nothing. What was not sent leaves the memory. */
@@ -35,10 +38,14 @@ export function openEventStream(response: ServerResponse, headers: Record<string
     if (!response.write(text)) await once(response, 'drain', { signal });
   };
   return {
-    // JSON.stringify writes no line breaks, so each event has one `data:` line.
-    send: ({ event, data, id }) => write(`${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`),
+    send: (event) => write(textOf(event)),
+    sendAll: async (events) => (events.length === 0 ? undefined : write(events.map(textOf).join(''))),
     comment: (text) => write(`: ${text}\n\n`),
     end: () => void response.end(),
     abort: () => void response.destroy(),
   };
 }
+
+/** JSON.stringify writes no line breaks, so each event has one `data:` line. */
+const textOf = ({ event, data, id }: SseEvent): string =>
+  `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;

@@ -6,6 +6,7 @@
  * The id of a line holds the position in the log of each deployment, so Last-Event-ID resumes an interrupted stream.
  */
 import { createHash } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 import {
   DEFAULT_TAIL,
   type ContainerExit,
@@ -30,7 +31,7 @@ import type { Hold, Holds } from '../holds.ts';
 import type { Channel, ChannelLine } from '../log-channel.ts';
 import { createOverlap, type Overlap } from '../log-overlap.ts';
 import { canReadLogs, type Readers, waitFor } from '../log-readers.ts';
-import { type EventStream, openEventStream } from '../sse.ts';
+import { type EventStream, openEventStream, type SseEvent } from '../sse.ts';
 import { time } from '../views.ts';
 
 /** How often a stream looks which deployments of the project run. */
@@ -48,6 +49,8 @@ const LAST_LINES_MS = 60_000;
 /** Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines that are being sent. */
 const FIRST_BYTES = 512 * 1024;
 const PAGE_BYTES = 64 * 1024;
+/** A viewer whose rights ended gets no more lines after this time. */
+const RIGHTS_MS = 500;
 const MOST_STREAMS_OF_ONE = 8;
 
 type Query = QueryOf<'projectLogs'>;
@@ -233,15 +236,26 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     let isFirstLook = true;
     let wasIdle = false;
 
-    const send = async (event: string, data: RuntimeLine | LostLines | GoneNode, id?: string): Promise<void> => {
+    const sendAll = async (events: readonly SseEvent[]): Promise<void> => {
       quietSince = performance.now();
-      await stream.send({ event, data, ...(id === undefined ? {} : { id }) });
+      await stream.sendAll(events);
     };
+    const sendGone = (data: GoneNode): Promise<void> => sendAll([{ event: 'gone', data }]);
+    const lostEvent = (data: LostLines): SseEvent => ({ event: 'lost', data });
 
-    async function sendLine(id: string, line: ChannelLine, channel: Channel): Promise<void> {
+    /** Returns the event of a line, or nothing if the viewer wants the other stream only. */
+    function lineEvent(id: string, line: ChannelLine, channel: Channel): SseEvent[] {
       const at = positions.get(id) ?? { stdout: '', stderr: '' };
       positions.set(id, { ...at, [line.stream]: line.at });
-      if (query.stream === undefined || line.stream === query.stream) await send('line', lineView(id, line, channel), idOf(positions));
+      if (query.stream !== undefined && line.stream !== query.stream) return [];
+      return [{ event: 'line', data: lineView(id, line, channel), id: idOf(positions) }];
+    }
+    /** A check for each part of a fast log would cost more than its lines. */
+    let checkedAt = -Infinity;
+    async function checkRights(): Promise<void> {
+      if (performance.now() - checkedAt < RIGHTS_MS) return;
+      await recheck();
+      checkedAt = performance.now();
     }
 
     type Live = { channel: Channel; end: number; signal: AbortSignal };
@@ -255,17 +269,14 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       // The agent leaves out what the viewer did not ask for, too; the channel drops only what does not fit into its bytes.
       const count = (begin.known === null ? 0 : channel.leftOut()) + channel.dropped();
       await recheck();
+      if (count > 0 && first !== undefined) {
+        const from = begin.range.after === null ? null : timeIn(begin.range.after, channel);
+        await inTime(() => sendAll([lostEvent({ deployment_id: target.id, count, from, to: timeIn(first.at, channel) })]));
+      }
       await inTime(async () => {
-        if (count > 0 && first !== undefined)
-          await send('lost', {
-            deployment_id: target.id,
-            count,
-            from: begin.range.after === null ? null : timeIn(begin.range.after, channel),
-            to: lineView(target.id, first, channel).at,
-          });
-        for (const line of lines) {
+        for (let i = 0; i < lines.length; i += LINES_AT_ONCE) {
           live.signal.throwIfAborted();
-          await sendLine(target.id, line, channel);
+          await sendAll(lines.slice(i, i + LINES_AT_ONCE).flatMap((line) => lineEvent(target.id, line, channel)));
         }
       });
       return overlap;
@@ -284,7 +295,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     async function source(target: Target, signal: AbortSignal, isEnding: () => boolean): Promise<void> {
       let said = '';
       const gone = async (node: string | null, message: string): Promise<void> => {
-        if (said !== message) await send('gone', { deployment_id: target.id, node, message });
+        if (said !== message) await sendGone({ deployment_id: target.id, node, message });
         said = message;
       };
       for (;;) {
@@ -314,22 +325,25 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           for (;;) {
             if (performance.now() > overlapUntil) overlap = null;
             const items = channel.after(at, LINES_AT_ONCE, PAGE_BYTES);
-            if (items.length > 0) await recheck();
+            if (items.length > 0) await checkRights();
+            signal.throwIfAborted();
             const known = overlap;
-            await inTime(async () => {
-              for (const { lost, line } of items) {
-                const to = line === null ? null : lineView(target.id, line, channel).at;
-                // Missing numbers may belong to lines that the first read has shown.
-                const count = known === null || lost === 0 ? lost : known.lost(lost, line);
-                const skip = line !== null && known?.wasShown(line) === true;
-                if (count > 0) await send('lost', { deployment_id: target.id, count, from: before, to });
-                at = line?.pos ?? at + lost;
-                before = to ?? before;
-                if (line === null || skip) continue;
-                said = '';
-                await sendLine(target.id, line, channel);
-              }
-            });
+            const events: SseEvent[] = [];
+            for (const { lost, line } of items) {
+              const to = line === null ? null : timeIn(line.at, channel);
+              // Missing numbers may belong to lines that the first read has shown.
+              const count = known === null || lost === 0 ? lost : known.lost(lost, line);
+              const skip = line !== null && known?.wasShown(line) === true;
+              if (count > 0) events.push(lostEvent({ deployment_id: target.id, count, from: before, to }));
+              at = line?.pos ?? at + lost;
+              before = to ?? before;
+              if (line === null || skip) continue;
+              said = '';
+              events.push(...lineEvent(target.id, line, channel));
+            }
+            await inTime(() => sendAll(events));
+            // Other requests come between two parts.
+            if (events.length > 0) await setImmediate();
             if (channel.ended() && at >= channel.end()) break;
             if (channel.problem() !== null && !isEnding()) await gone(node.hostname, channel.problem() ?? '');
             const silent = performance.now() - (channel.heardAt() ?? held.since);
@@ -365,9 +379,9 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           ? await lastEnd(projectId, query, tail)
           : { unavailable: 'this deployment has ended', ...storedLines(await stores.exits.list(named.id), query, tail) };
       await inTime(async () => {
-        if (withLines) for (const line of lines) await send('line', line);
+        if (withLines) await sendAll(lines.map((data) => ({ event: 'line', data })));
         const message = withLines ? (unavailable ?? NOTHING_RUNS) : NOTHING_RUNS;
-        await send('gone', { deployment_id: named?.id ?? lines[0]?.deployment_id ?? null, node: null, message });
+        await sendGone({ deployment_id: named?.id ?? lines[0]?.deployment_id ?? null, node: null, message });
       });
     }
 
