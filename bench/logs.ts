@@ -1,5 +1,5 @@
 /**
- * What a burst of runtime logs costs the real control plane process: 5,000 lines a second, in batches as an agent sends them, to viewers
+ * Measures the cost of a burst of runtime logs for the real control plane process: 5,000 lines a second, in batches as an agent sends them, to viewers
  * of the log. CPU time beside the same time without lines, and how much the burst slows GET /api/projects for everybody else.
  */
 import { type ChildProcess, fork } from 'node:child_process';

@@ -49,7 +49,7 @@ const LAST_LINES_MS = 60_000;
 /** Bounds of what is in memory for one viewer alone: the first lines of a deployment, and the lines that are being sent. */
 const FIRST_BYTES = 512 * 1024;
 const PAGE_BYTES = 64 * 1024;
-/** A viewer whose rights ended gets no more lines after this time. */
+/** Lines reach a viewer whose rights ended for at most this time. */
 const RIGHTS_MS = 500;
 const MOST_STREAMS_OF_ONE = 8;
 
