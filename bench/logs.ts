@@ -1,6 +1,6 @@
 /**
- * Measures the cost of a burst of runtime logs for the real control plane process: 5,000 lines a second, in batches as an agent sends them, to viewers
- * of the log. CPU time beside the same time without lines, and how much the burst slows GET /api/projects for everybody else.
+ * Measures the cost of a burst of runtime logs for the real control plane process: 5,000 lines a second, in batches as an agent sends
+ * them, to viewers of the log. CPU time beside the same time without lines, and how much the burst slows GET /api/projects for others.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -59,8 +59,9 @@ describe.skipIf(reason !== undefined)(`runtime logs${reason === undefined ? '' :
       if (event !== 'line') return;
       const line = data as RuntimeLine;
       const before = viewer.lines.at(-1);
-      const [from, to] = [before?.text, line.text].map((text) => (text?.startsWith('tick ') === true ? Number(text.slice(5)) : null));
-      if (from != null && to != null && to !== 1 && to - from - 1 !== lostSince)
+      const numberOf = (text = ''): number => (text.startsWith('tick ') ? Number(text.slice(5)) : Number.NaN);
+      const [from, to] = [numberOf(before?.text), numberOf(line.text)];
+      if (!Number.isNaN(to - from) && to !== 1 && to - from - 1 !== lostSince)
         viewer.unexplained.push(`${from} to ${to}, ${lostSince} lost`);
       lostSince = 0;
       viewer.lines.push(line);
