@@ -5,7 +5,7 @@ import { createLogger, type Logger } from '@berth/kit/log';
 import { createGateway, type Overrides } from './app.ts';
 import { type Config, inheritedSocket, readConfig, reloading, type SETTINGS } from './config.ts';
 import type { Reloading } from '@berth/kit/reload';
-import { isWorker, superviseWorkers, type WorkerSide, workerSide } from './workers.ts';
+import { acceptInWorkers, isWorker, superviseWorkers, type WorkerSide, workerSide } from './workers.ts';
 
 export async function main(): Promise<void> {
   // First, so that SIGHUP does not end a process that starts, and a file that changes after it was read is news.
@@ -26,7 +26,9 @@ export async function main(): Promise<void> {
   }
   // Install the handlers first, so that a signal during the start ends the process too.
   closeOnSignals(closers, log);
-  if (config.GATEWAY_WORKERS === 1) return start({ config, settings, log, closers }, { inherited: inheritedSocket(process.pid) });
+  const inherited = inheritedSocket(process.pid);
+  if (config.GATEWAY_WORKERS === 1) return start({ config, settings, log, closers }, { inherited });
+  if (inherited !== undefined) acceptInWorkers();
   const workers = superviseWorkers(config.GATEWAY_WORKERS, log, () => void closers.close().then(() => process.exit(1)));
   // This process uses no secret itself. A worker that starts later reads the files as they are then.
   process.on('SIGHUP', () => workers.reload());

@@ -29,6 +29,12 @@ const STABLE_MS = 10_000;
 
 export const isWorker = (): boolean => cluster.isWorker;
 
+/**
+ * Workers accept connections themselves. By default the primary process accepts them, and it would drop those that it has not handed over
+ * when the last worker ends. Call it before superviseWorkers. It makes the distribution less even.
+ */
+export const acceptInWorkers = (): void => void (cluster.schedulingPolicy = cluster.SCHED_NONE);
+
 /** Calls `giveUp` if a worker exits before any worker listened: a setting is wrong or the port is in use, so a restart would not help. */
 export function superviseWorkers(count: number, log: Logger, giveUp: () => void): { reload(): void; close(): Promise<void> } {
   const metrics = new AggregatorRegistry();

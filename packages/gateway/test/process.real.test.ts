@@ -49,7 +49,7 @@ async function start(more: Record<string, string> = {}): Promise<RunningProcess>
     logFile: join(dir, 'gateway.log'),
     env: environment(more),
   });
-  await untilReady(started, async () => (await ask('/readyz')).status === 200, 20_000);
+  await untilReady(started, async () => (await ask('/readyz')).status === 200, 60_000);
   gateway = started;
   return started;
 }
@@ -61,7 +61,7 @@ function ask(
   agent: Agent | false = false,
 ): Promise<{ status: number; headers: Record<string, unknown>; body: string }> {
   return new Promise((resolve, reject) => {
-    const sent = request({ host: '127.0.0.1', port, path, headers, agent, timeout: 5_000 }, (response) => {
+    const sent = request({ host: '127.0.0.1', port, path, headers, agent, timeout: 20_000 }, (response) => {
       let body = '';
       response.setEncoding('utf8');
       response.on('data', (chunk: string) => (body += chunk));
@@ -239,7 +239,7 @@ describe('the socket of systemd', () => {
     // From here on only the children hold the socket.
     await new Promise((resolve) => void socket.close(resolve));
     await logFile.close();
-    await waitFor('it is ready', async () => (await ask('/readyz')).status === 200, { deadlineMs: 20_000 });
+    await waitFor('it is ready', async () => (await ask('/readyz')).status === 200, { deadlineMs: 60_000 });
     return {
       gatewayPid: () => childrenOf(systemd?.pid ?? Number.NaN)[0] ?? Number.NaN,
       log: () => readFile(join(dir, 'gateway.log'), 'utf8'),
@@ -249,16 +249,16 @@ describe('the socket of systemd', () => {
   it.each(['1', '2'])('no request is refused while the gateway restarts (workers: %s)', async (count) => {
     const { gatewayPid } = await startOnSocket({ GATEWAY_WORKERS: count });
     const session = sessionOf();
-    const answers: number[] = [];
+    const answers: (number | string)[] = [];
     let done = false;
     const visitors = Array.from({ length: 4 }, async () => {
-      while (!done) answers.push(await verify(session).catch(() => 0));
+      while (!done) answers.push(await verify(session).catch(String));
     });
     for (let round = 0; round < 2; round++) {
       const old = gatewayPid();
       const before = answers.length;
       signalProcess(old, 'SIGTERM');
-      await waitFor('another gateway answers', () => gatewayPid() !== old && answers.length > before + 20, { deadlineMs: 20_000 });
+      await waitFor('another gateway answers', () => gatewayPid() !== old && answers.length > before + 20, { deadlineMs: 60_000 });
     }
     done = true;
     await Promise.all(visitors);
