@@ -65,6 +65,10 @@ const SOURCES: Readonly<Record<string, Source>> = {
   'secret show: NAME': secrets,
   'secret unset: NAME': secrets,
   'domain remove: domain': async ({ projectOf, project }) => (await projectOf(project)).domains.map((word) => ({ word, doc: '' })),
+  'node volumes delete: copy': async ({ client, args }) => {
+    const { items } = await client.call('nodeVolumes', { params: { id: args[0] ?? '' } });
+    return items.map((v) => ({ word: v.copy, doc: `${v.project}, ${v.state}` }));
+  },
   delivery: async ({ client, projectOf, project }) => {
     const { id } = await projectOf(project);
     const { items } = await client.call('listDeliveries', { params: { id }, query: { limit: 20 } });
