@@ -82,8 +82,9 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
       if (earlier.length > MOST_EPOCHS) earlier.shift();
       overlapUntil = monotonic() + OVERLAP_MS;
     }
-    // A reader that was running when this channel began: its earlier lines are not missing here.
-    expected = epoch === null ? batch.first : 0;
+    // A reader that was running when this channel began: its earlier lines are not missing here. But the first batch that arrives may have
+    // overtaken another one by way of the other control plane, so it waits.
+    expected = epoch === null && batch.first > 0 ? null : 0;
     epoch = batch.epoch;
     early.clear();
     ended = false;

@@ -28,3 +28,20 @@ test('lines that the bounds drop are counted', () => {
   expect(channel.after(0, 500)[0]?.lost).toBe(15);
   channel.close();
 });
+
+test('the first batch that arrives may have overtaken another one: it waits, and no line is missing', async () => {
+  const channel = createChannel({ lines: 100, bytes: 1_000_000 }, () => 0);
+  channel.deliver(batch(5, 5, 'second'));
+  expect(channel.end()).toBe(0);
+  channel.deliver(batch(0, 5, 'first'));
+  expect(channel.after(0, 100).map(({ lost, line }) => [lost, line?.text])).toEqual([
+    ...Array.from({ length: 5 }, () => [0, 'first']),
+    ...Array.from({ length: 5 }, () => [0, 'second']),
+  ]);
+  channel.close();
+  const running = createChannel({ lines: 100, bytes: 1_000_000 }, () => 0);
+  running.deliver(batch(1_000, 5, 'of a reader that ran before'));
+  await expect.poll(() => running.end(), { timeout: 10_000 }).toBe(5);
+  expect(running.missing()).toBe(0);
+  running.close();
+});

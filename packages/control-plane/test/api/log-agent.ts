@@ -1,0 +1,81 @@
+/** A viewer of runtime logs, and an agent that sends lines by hand. */
+import { createClient } from '@berth/wire/client';
+import type { LogBatch, LogWant } from '@berth/wire/runtime';
+import { expect } from 'vitest';
+import { AGENT_SECRET } from './harness.ts';
+
+type Event = { event: string; id: string; data: { text?: string; count?: number; from?: string | null; to?: string; message?: string } };
+export type Viewer = { events: Event[]; of(event: string): Event['data'][]; closed: boolean; close(): void };
+
+export async function view(url: string, project: string, token: string, query = '?tail=0'): Promise<Viewer> {
+  const stop = new AbortController();
+  const answer = await fetch(`${url}/api/projects/${project}/logs${query}`, {
+    headers: { authorization: `Bearer ${token}`, accept: 'text/event-stream' },
+    signal: stop.signal,
+  });
+  expect(answer.status).toBe(200);
+  const viewer: Viewer = {
+    events: [],
+    closed: false,
+    of: (event) => viewer.events.filter((e) => e.event === event).map(({ data }) => data),
+    close: () => stop.abort(),
+  };
+  void (async () => {
+    let rest = '';
+    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      const blocks = (rest + part).split('\n\n');
+      rest = blocks.pop() ?? '';
+      for (const block of blocks) {
+        const field = (name: string): string => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
+        if (field('data') !== '') viewer.events.push({ event: field('event'), id: field('id'), data: JSON.parse(field('data')) });
+      }
+    }
+  })()
+    .catch(() => undefined)
+    .finally(() => (viewer.closed = true));
+  return viewer;
+}
+
+/** `url` returns the control plane that the next request asks. */
+export function logAgent(url: () => string, node_id: string) {
+  const client = () => createClient({ baseUrl: url(), headers: () => ({ 'x-agent-secret': AGENT_SECRET }) });
+  const wants = async (): Promise<LogWant[]> => (await client().call('agentLogWants', { query: { node_id } })).items;
+  const send = (key: string, batch: Partial<LogBatch>) =>
+    client().call('agentLogBatch', {
+      params: { key },
+      body: { node_id, epoch: key, first: 0, lines: [], now: Date.now(), ...batch },
+    });
+  let next = 0;
+  return {
+    wants,
+    send,
+    /** Answers first reads with no line, until the log is followed and no read waits. */
+    async ready(): Promise<string> {
+      let key = '';
+      await expect
+        .poll(
+          async () => {
+            const all = await wants();
+            for (const want of all) if (want.mode === 'read') await send(want.key, { end: true });
+            key = all.find((want) => want.mode === 'follow')?.key ?? '';
+            return key !== '' && all.every((want) => want.mode === 'follow');
+          },
+          { timeout: 30_000 },
+        )
+        .toBe(true);
+      return key;
+    },
+    /** Prints lines. Lines that are `skipped` before them are lost. */
+    print(key: string, texts: readonly string[], { skipped = 0, clockMs = 0 } = {}) {
+      next += skipped;
+      const first = next;
+      next += texts.length;
+      const lines = texts.map((text, i) => ({
+        at: new Date(Date.now() + clockMs).toISOString().replace('Z', `${String(first + i).padStart(6, '0')}Z`),
+        stream: 'stdout' as const,
+        text,
+      }));
+      return send(key, { first, lines, now: Date.now() + clockMs });
+    },
+  };
+}

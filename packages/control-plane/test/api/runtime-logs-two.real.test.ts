@@ -1,0 +1,77 @@
+/** Two control planes with one real PostgreSQL: the agent talks to one of them, and the viewers hang at either. */
+import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createWorld } from './deployed.ts';
+import { type Api, createApi, createProject, register } from './harness.ts';
+import { logAgent, view, type Viewer } from './log-agent.ts';
+
+const reason = whyNoPostgres();
+const server = reason === undefined ? await startPostgres() : undefined;
+afterAll(() => server?.stop());
+
+describe.skipIf(server === undefined)(`runtime logs at two control planes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
+  const apis: Api[] = [];
+  const urls: string[] = [];
+  beforeAll(async () => {
+    const databaseUrl = (await server?.createDatabase('logs')) ?? '';
+    for (let i = 0; i < 2; i++) {
+      const api = await createApi({ databaseUrl });
+      apis.push(api);
+      urls.push(await api.listen());
+    }
+  });
+  afterAll(async () => {
+    for (const api of apis) await api.close();
+  });
+
+  test('the lines of an agent at one reach the viewers at both, in order and once, and lost lines are counted', async () => {
+    const [first, second] = apis;
+    if (first === undefined || second === undefined) throw new Error('no control plane');
+    const world = await createWorld(first);
+    const project = await createProject(first);
+    await world.live(project);
+    await register(first, { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: ['logs'] });
+
+    // The first viewer hangs at the control plane that the agent does not ask.
+    let asked = 0;
+    const agent = logAgent(() => urls[asked] ?? '', world.home);
+    const away = await view(urls[1] ?? '', project, second.token('viewer'));
+    const key = await agent.ready();
+    const beside = await view(urls[0] ?? '', project, first.token('viewer'));
+    await agent.ready();
+    // Each knows the wants of the other when a line has come by way of it.
+    for (const [at, viewer] of [
+      [1, beside],
+      [0, away],
+    ] as const) {
+      asked = at;
+      const has = async (): Promise<boolean> => {
+        await agent.print(key, [`probe ${at}`]);
+        return viewer.of('line').some(({ text }) => text === `probe ${at}`);
+      };
+      await expect.poll(has, { timeout: 30_000, interval: 200 }).toBe(true);
+    }
+    const linesOf = (viewer: Viewer) => viewer.of('line').flatMap(({ text = '' }) => (text.startsWith('probe') ? [] : [text]));
+    const texts: string[] = [];
+    for (let i = 0; i < 60; i++) {
+      // A balancer that is not sticky.
+      asked = i % 3 === 0 ? 1 : 0;
+      const part = Array.from({ length: 200 }, (_, j) => `line ${i * 200 + j} ${'x'.repeat(80)}`);
+      texts.push(...part);
+      expect(await agent.print(key, part)).toMatchObject({ wanted: true });
+      // A viewer that is 5,000 lines behind loses some.
+      if (i % 10 === 9)
+        for (const viewer of [away, beside]) await expect.poll(() => linesOf(viewer).length, { timeout: 20_000 }).toBe(texts.length);
+    }
+    await agent.print(key, ['the end'], { skipped: 9 });
+    texts.push('the end');
+    for (const viewer of [away, beside]) {
+      await expect.poll(() => linesOf(viewer).length, { timeout: 20_000 }).toBe(texts.length);
+      expect(linesOf(viewer)).toEqual(texts);
+      expect(viewer.of('lost').map((lost) => lost.count)).toEqual([9]);
+      viewer.close();
+    }
+    // Without viewers: both know after the time that a viewer may take to come back.
+    for (asked = 0; asked < 2; asked++) await expect.poll(() => agent.wants(), { timeout: 30_000 }).toEqual([]);
+  });
+});
