@@ -24,6 +24,8 @@ export type Happening =
   | { type: 'moved'; deployment: string; to: string; code: string | null }
   /** A deployment was requested and accepted. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
+  /** A container of the deployment starts with the volumes of the project. `entries`: the deployments that have written there. */
+  | { type: 'mounted'; project: string; deployment: string; entries: string[] }
   /** A project of which no two versions may run at once (`recreate`). */
   | { type: 'single_writer'; project: string }
   | (Asked & { type: 'cancel_accepted'; deployment: string })

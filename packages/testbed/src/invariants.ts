@@ -10,6 +10,7 @@ export const INVARIANTS = {
   'one-lease': 'at most one live lease per task',
   'one-serving': 'no two containers of one project serve after a switch',
   'one-writer': 'no two versions of a stop-first project run at once',
+  'volume-stays': 'a volume is never replaced by an empty or an older one',
   'old-serves': 'an old version serves until the new one is routed',
   'route-observed': 'a route points only at a port that was observed',
   'running-is-routed': 'running means that the proxy serves it',
@@ -56,9 +57,25 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkUptime();
   checkPushes();
   checkStatuses();
+  checkVolumes();
   for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
   for (const e of all('internal_error')) broken('no-surprise', e.at, e.message);
   return violations.sort((a, b) => a.at - b.at);
+
+  function checkVolumes(): void {
+    for (const [project, mounts] of groupBy(all('mounted'), (e) => e.project))
+      for (const mounted of mounts)
+        for (const earlier of mounts) {
+          if (earlier.at >= mounted.at || mounted.entries.includes(earlier.deployment)) continue;
+          const ran = (reads.get(earlier.deployment) ?? []).some((read) => read.state === 'running' && read.at < mounted.at);
+          if (ran)
+            broken(
+              'volume-stays',
+              mounted.at,
+              `project ${project}: ${mounted.deployment} got a volume without what ${earlier.deployment} wrote`,
+            );
+        }
+  }
 
   function checkStates(): void {
     for (const [id, e] of accepted) {

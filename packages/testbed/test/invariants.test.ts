@@ -26,6 +26,11 @@ const BREACHES: Record<InvariantId, Happening[]> = {
   'one-lease': [claim(1, 'a', 0), claim(2, 'b', 1), report('a', 'x', 5)],
   'one-serving': [...live, container('started', 'd0', 'c0'), { type: 'ended' }],
   'one-writer': [{ type: 'single_writer', project: 'p' }, container('started'), { ...container('started', 'e', 'c2'), node: 'm' }],
+  'volume-stays': [
+    { type: 'mounted', project: 'p', deployment: 'd', entries: [] },
+    read('running', 1),
+    { type: 'mounted', project: 'p', deployment: 'e', entries: [] },
+  ],
   'old-serves': [...live, container('stopped')],
   'route-observed': [routed({ p: 'h:9' })],
   'running-is-routed': [accepted, observing, read('running', 3)],

@@ -7,6 +7,7 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
 import type { CachedDataset } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
+import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
@@ -15,6 +16,7 @@ import type { OwnSecret, Registered } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
 import { type Container, type Engine, EngineError } from './engine.ts';
+import { digestOf, type Moving } from './disk.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
 
@@ -29,6 +31,7 @@ export type AgentDeps = {
   skewMs: number;
   /** Whether it asks for a node secret. */
   hasOwnSecret?: boolean;
+  moving: Moving;
   /** The git server. */
   forge: Pick<Forge, 'tip'>;
 };
@@ -134,7 +137,12 @@ export function createAgent(deps: AgentDeps): Agent {
         hostname,
         boot_id,
         role: deps.role,
-        capabilities: [...(deps.hasOwnSecret === true ? [NODE_SECRET] : []), ...(looks ? [LOOK_CAPABILITY] : [])],
+        capabilities: [
+          ...(deps.hasOwnSecret === true ? [NODE_SECRET] : []),
+          ...(looks ? [LOOK_CAPABILITY] : []),
+          ...(deps.role === 'deploy' ? [CAN_VOLUMES, CAN_MOVE_VOLUMES] : []),
+        ],
+        volumes: engine.disk.reported(),
         host_ip: engine.address,
         max_storage: 1e9,
         max_builds: 2,
@@ -157,6 +165,10 @@ export function createAgent(deps: AgentDeps): Agent {
       };
       const shown = deps.hasOwnSecret === true ? { secret } : null;
       const node = (await ask((api) => api.register(body, shown))) as Registered;
+      if (node.volumes !== undefined && containers !== null) {
+        const mounted = containers;
+        engine.disk.work(node.volumes, (copy) => mounted.some((c) => engine.disk.mountOf(c.id) === copy));
+      }
       secret = node.secret ?? secret;
       nodeId = node.id;
       nodeIds.add(node.id);
@@ -310,6 +322,7 @@ export function createAgent(deps: AgentDeps): Agent {
         if (task.kind === 'deploy') return await deploy(run);
         if (task.kind === 'sync') return await sync(run);
         if (task.kind === 'look') return await look(run);
+        if (task.kind === 'move') return await move(run);
         return await retire(run);
       } catch (error) {
         if (error instanceof EngineError) return failed('engine_unavailable');
@@ -386,6 +399,13 @@ export function createAgent(deps: AgentDeps): Agent {
           ? mineOnly().filter((c) => c.project === payload.project_id && c.deployment !== task.deployment_id)
           : [];
       for (const c of others) engine.stop(c.id, 'task');
+      const copy = payload.volumes === undefined ? undefined : engine.disk.mount(payload.project_id, payload.volumes);
+      const isNew = container === undefined;
+      if (isNew && copy === null) {
+        const served = others.find((c) => c.deployment === payload.replaces);
+        if (served !== undefined && run.stop !== 'lost') startAgain(served);
+        return failed('volume_missing');
+      }
       container ??= engine.run(
         {
           name: payload.container_name,
@@ -398,6 +418,7 @@ export function createAgent(deps: AgentDeps): Agent {
         'task',
       );
       const { id } = container;
+      if (isNew && copy !== undefined && copy !== null) engine.disk.starts(id, container.deployment, copy);
       const undo = (): void => {
         // When the engine does not answer now, a later sweep removes the container.
         if (engine.up && engine.list().some((c) => c.id === id && holds(c))) engine.remove(id, 'task');
@@ -407,13 +428,47 @@ export function createAgent(deps: AgentDeps): Agent {
       if (!healthy || now === undefined || !now.running) {
         undo();
         const served = others.find((c) => c.deployment === payload.replaces);
-        if (served !== undefined && run.stop !== 'lost') engine.start(served.id);
+        if (served !== undefined && run.stop !== 'lost') startAgain(served);
         return failed(run.stop === null ? 'container_exited' : 'cancelled');
       }
       engine.keepUp(id);
       for (const d of payload.datasets) if (d.mode === 'dependency') has(d.dataset_id, d.version, d.bytes);
       const datasets = payload.datasets.map((d) => ({ dataset_id: d.dataset_id, version: d.version }));
       return { report: { status: 'completed', result: null, host_port: now.port, container_id: id, datasets }, discard: undo };
+    }
+
+    function startAgain(container: Container): void {
+      engine.start(container.id);
+      engine.disk.starts(container.id, container.deployment);
+    }
+
+    /** Both ends of a move, as packages/agent/src/tasks/move.ts: the sender refuses while a container of the project runs. */
+    async function move(run: Run): Promise<Product> {
+      const { payload } = run.task as TaskRecord<'move'>;
+      const { project_id: project, copy, to } = payload;
+      const done = (entries: readonly string[]): Product => {
+        const result: Record<string, unknown> = { digest: digestOf(entries), files: entries.length, bytes: entries.length };
+        return { report: { status: 'completed', result }, discard() {} };
+      };
+      if (payload.role === 'send') {
+        const source = engine.disk.find(project, copy);
+        if (source === null || mineOnly().some((c) => c.project === project && c.running)) return failed('volume_failed');
+        if (!(await work(run, random.int(100, 2_000)))) return failed('cancelled');
+        deps.moving.set(to, [...source.entries]);
+        if (!(await work(run, random.int(0, 1_000)))) return failed('cancelled');
+        return done(source.entries);
+      }
+      const arrived = engine.disk.find(project, to);
+      if (arrived !== null) return done(arrived.entries);
+      for (let waited = 0; !deps.moving.has(to); waited += 1) {
+        if (waited > 30) return failed('volume_failed');
+        if (!(await work(run, 500))) return failed('cancelled');
+      }
+      const entries = [...(deps.moving.get(to) ?? [])];
+      if (!(await work(run, random.int(100, 2_000)))) return failed('cancelled');
+      if (random.chance(0.1)) return failed('disk_full');
+      engine.disk.receive({ copy: to, project, entries });
+      return done(entries);
     }
 
     /** Completes a prewarm: the node has the copy when it reports so. */
@@ -440,7 +495,7 @@ export function createAgent(deps: AgentDeps): Agent {
         const again = ours().find((c) => c.deployment === payload.start);
         // The engine may lack resources for a moment: the control plane must repeat the task.
         if (again === undefined || random.chance(0.3)) return failed('container_start_failed');
-        engine.start(again.id);
+        startAgain(again);
       }
       const keep = payload.keep === null ? undefined : ours().find((c) => c.deployment === payload.keep?.deployment_id);
       if (keep !== undefined && payload.keep !== null) engine.rename(keep.id, payload.keep.name);

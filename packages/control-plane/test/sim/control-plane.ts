@@ -16,7 +16,7 @@ import { DEFAULT_LIMITS, type Limits } from '../../src/domain/facts.ts';
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { NodeRecord, TaskRecord } from '../../src/domain/records.ts';
-import type { Claim, Stores } from '../../src/domain/stores.ts';
+import type { Claim, Stores, VolumeWork } from '../../src/domain/stores.ts';
 import { createUptimeClock, type UptimeClock } from '../../src/domain/uptime.ts';
 import { createCacheIndex } from '../../src/domain/cache-index.ts';
 import { createDriver, type Driver } from '../../src/flow/drive.ts';
@@ -67,7 +67,7 @@ const LOST_NOTIFICATIONS = 0.3;
 const CUT: readonly string[] = ['unreachable', 'unknown_outcome'];
 
 export type OwnSecret = { node_id: string; hash: string };
-export type Registered = NodeRecord & { secret?: OwnSecret };
+export type Registered = NodeRecord & { secret?: OwnSecret; volumes?: VolumeWork };
 
 /** The endpoints of the API that others use. */
 export type Endpoints = {
@@ -432,7 +432,9 @@ export function createControlPlane(deps: {
           changes.notify('work');
         if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
         await driver.observed(node, at.at).catch(surprised);
-        return given === null ? node : { ...node, secret: given };
+        const reported = body.volumes ?? [];
+        const volumes = reported.length === 0 ? undefined : await stores.volumes.report(node, reported, now());
+        return { ...node, ...(given === null ? {} : { secret: given }), ...(volumes === undefined ? {} : { volumes }) };
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),
       async start(id) {

@@ -1,5 +1,6 @@
 /** A container engine with all containers of one machine. It outlives its agent, and a restart changes its ports. */
 import type { History } from '@berth/testbed/history';
+import { createDisk, type Disk } from './disk.ts';
 import type { World } from './world.ts';
 
 export type Container = {
@@ -27,6 +28,7 @@ export class EngineError extends Error {
 
 export type Engine = {
   address: string;
+  disk: Disk;
   up: boolean;
   /** Throws while the engine does not answer: that is not an empty list. */
   list(): Container[];
@@ -67,6 +69,7 @@ export function createEngine(world: World, history: History, name: string, addre
     });
   const engine: Engine = {
     address,
+    disk: createDisk(history),
     up: true,
     list() {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);

@@ -243,7 +243,9 @@ export function createPeople(
             : [{ dataset_id: dataset, mode: single ? ('readwrite' as const) : ('dependency' as const) }];
         const replace = single ? ('recreate' as const) : ('rolling' as const);
         const on_dataset_change = random.pick(['tell', 'redeploy'] as const);
-        const project = await ask((api) => api.stores.projects.create({ ...input, replace, datasets, on_dataset_change }, world.now()));
+        const volumes = single && datasets.length === 0 ? [{ name: 'data', mount_path: '/data' }] : [];
+        const settings = { ...input, replace, datasets, volumes, on_dataset_change };
+        const project = await ask((api) => api.stores.projects.create(settings, world.now()));
         await ask((api) => api.stores.hooks.put({ project_id: project.id, forge: 'gitea', secret: 'sealed' }, world.now()));
         // The token is for another host than the repository, so builds do not need it.
         const token = { project_id: project.id, username: null, sealed: 'sealed', api_url: null, set_by: null, set_at: world.now() };

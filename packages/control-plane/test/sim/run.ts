@@ -8,11 +8,13 @@ import { isSettled } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { StatusRecord } from '../../src/domain/commit-statuses.ts';
 import type { Stores } from '../../src/domain/stores.ts';
+import { currentCopy } from '../../src/domain/volumes.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { type Agent, createAgent } from './agent.ts';
 import { createContractAgent } from './contract-agent.ts';
 import { createControlPlane, LIMITS } from './control-plane.ts';
 import { inMemory, type SimDatabase } from './database.ts';
+import type { Moving } from './disk.ts';
 import { createEngine } from './engine.ts';
 import { createFaults, type Faults } from './faults.ts';
 import { createForge, type Forge } from './forge.ts';
@@ -123,13 +125,14 @@ export async function run({
      */
     const doubling = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
     const isDoubled = doubling !== 'none';
+    const moving: Moving = new Map();
     const agents: Agent[] = [];
     const twins: Agent[] = [];
     const doubles: Agent[] = [];
     const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
       const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`);
       const skewMs = random.chance(0.3) ? random.pick([-3_600_000, 3_600_000, -5_000, 5_000]) : 0;
-      const parts = { world, history, controlPlane, hostname, role, engine, skewMs, hasOwnSecret: doubling === 'own', forge };
+      const parts = { moving, world, history, controlPlane, hostname, role, engine, skewMs, hasOwnSecret: doubling === 'own', forge };
       agents.push((contract ? createContractAgent : createAgent)(parts));
       if (!contract && role === 'builder') twins.push(createAgent(parts));
       if (!contract && isDoubled) {
@@ -249,7 +252,10 @@ export async function run({
         history.record({ type: 'story', deployment: d.id, kinds });
         history.record({ type: 'gauge', name: `lines in the story of ${d.id}`, value: story.length, bound: 200 });
         // A version that was stopped for a failed one must serve again.
-        history.record({ type: 'gauge', name: `${d.id} is still stopped`, value: isStoppedFirst(d) ? 1 : 0, bound: 0 });
+        // Not if its data is on another node now: then a newer version must be deployed.
+        const data = d.settings.volumes.length === 0 ? null : currentCopy(await stores.volumes.ofProject(d.project_id));
+        const isStopped = isStoppedFirst(d) && (data === null || data.node_id === d.node_id);
+        history.record({ type: 'gauge', name: `${d.id} is still stopped`, value: isStopped ? 1 : 0, bound: 0 });
         if (!isSettled(d.status)) continue;
         history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
       }
