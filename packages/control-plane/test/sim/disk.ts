@@ -1,8 +1,10 @@
-/** The volumes on the disk of one machine, which outlive its agent. Each start of a container adds an entry to the volume that it mounts. */
+/**
+ * The volumes on the disk of one machine, which outlive its agent. Each start of a container adds an entry to the volume that it
+ * mounts.
+ */
 import { createHash } from 'node:crypto';
 import type { History } from '@berth/testbed/history';
-import type { ReportedCopy } from '@berth/wire/volume';
-import type { VolumeMounts } from '@berth/wire/volume';
+import type { ReportedCopy, VolumeMounts } from '@berth/wire/volume';
 
 export type Copy = { copy: string; project: string; entries: string[] };
 export type Disk = {
@@ -16,7 +18,7 @@ export type Disk = {
   reported(): ReportedCopy[];
   mountOf(container: string): string | null;
 };
-/** What senders have sent, by the id of the new copy. The chunks themselves are tested elsewhere. */
+/** The entries that senders have sent, by the id of the new copy. The chunks themselves are tested elsewhere. */
 export type Moving = Map<string, readonly string[]>;
 
 export const digestOf = (entries: readonly string[]): string => createHash('sha256').update(entries.join('\n')).digest('hex');
