@@ -96,6 +96,6 @@ export async function overview(client: Client): Promise<Overview> {
       .filter((d) => ['pending', 'building', 'built', 'deploying'].includes(d.status))
       .map((d) => ({ project: name(d), deployment_id: d.id, status: d.status, waiting: d.waiting })),
     projects: projects.length,
-    live: projects.filter((p) => p.running_deployment_id !== null).length,
+    live: projects.filter((p) => p.running_deployment_id !== null && !p.stopped).length,
   };
 }

@@ -12,6 +12,8 @@ import { jwks } from './keys.ts';
 import { isTooLarge, MAX_READ, tooLarge } from './limits.ts';
 import type { Metrics } from './metrics.ts';
 import type { PolicyFollower } from './policy.ts';
+import { PAGE_HEADERS } from './pages/layout.ts';
+import { stoppedPage } from './pages/stopped.ts';
 import { PROBLEM_TYPE, problemOf } from './problem.ts';
 import type { Verify } from './verify.ts';
 
@@ -72,12 +74,14 @@ export function buildServer({ deps, policy, verify, metrics, connections: limit 
   );
   server.addHook('preClose', async () => verify.drain());
   const hsts = hstsOf(deps.config.PUBLIC_URL);
-  server.addHook('onSend', async (_request, reply) => {
-    if (hsts !== null) void reply.header('strict-transport-security', hsts);
+  server.addHook('onSend', async (request, reply) => {
+    // The proxy sends the page of a stopped project from the host of that project.
+    if (hsts !== null && request.url !== '/stopped') void reply.header('strict-transport-security', hsts);
     void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
   });
 
+  server.get('/stopped', (_request, reply) => reply.code(503).headers(PAGE_HEADERS).send(stoppedPage()));
   server.get('/healthz', async () => ({ status: 'ok' }));
   server.get('/readyz', async (_request, reply) => {
     const readiness = readinessOf(policy);

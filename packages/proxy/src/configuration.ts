@@ -18,6 +18,7 @@ export type RouterSpec = {
 export type ServiceSpec = { servers: URL[] };
 export type MiddlewareSpec =
   | { kind: 'headers'; request: Record<string, string>; response: Record<string, string> }
+  | { kind: 'errors' }
   | { kind: 'redirectScheme'; scheme: string; port: string; permanent: boolean }
   | {
       kind: 'forwardAuth';
@@ -124,6 +125,9 @@ function readMiddleware(part: Json): MiddlewareSpec {
         maxResponseBodySize: size < 0 ? Number.POSITIVE_INFINITY : size,
       };
     }
+    case 'errors':
+      // It protects nothing: it only replaces the text of an error. This proxy has its own page for a service without servers.
+      return { kind };
     default:
       throw new Error(`has the type ${kind}, which this proxy does not support`);
   }

@@ -43,6 +43,8 @@ function apply(spec: MiddlewareSpec, exchange: Exchange, agents: Agents): Promis
       return null;
     case 'redirectScheme':
       return redirectScheme(spec, exchange);
+    case 'errors':
+      return null;
     case 'forwardAuth':
       return forwardAuth(spec, exchange, agents);
   }

@@ -163,7 +163,7 @@ export function createProxy(log: Logger): ProxyServer {
     const { servers } = route.service;
     turn = (turn + 1) % Math.max(1, servers.length);
     const backend = servers[turn];
-    if (backend === undefined) return { reply: page(503, 'The application at this address has no running server.', accept) };
+    if (backend === undefined) return { reply: page(503, 'The application at this address is stopped.', accept) };
     return { route, backend };
   }
 

@@ -1,4 +1,4 @@
-/** Lists the states in which each action is legal. The server and the user interface both read this table. */
+/** Lists the states in which each action is legal. The server and the user interface both read these tables. */
 import type { DatasetState } from './dataset.ts';
 import { type DeploymentState, isSettled } from './vocabulary.ts';
 
@@ -18,6 +18,19 @@ export function whyNot(action: DeploymentAction, state: DeploymentState): string
   if (can(action, state)) return null;
   if (action === 'cancel') return state === 'running' ? 'it is live already' : `it has ended (${state})`;
   return isSettled(state) ? `it never ran (${state})` : `it is not live yet (${state})`;
+}
+
+/** `running`: the project has a running deployment; while the project is stopped, its container is stopped. */
+export type ProjectCondition = { deleting: boolean; stopped: boolean; running: boolean };
+export const PROJECT_ACTIONS = ['restart', 'stop', 'start'] as const;
+export type ProjectAction = (typeof PROJECT_ACTIONS)[number];
+
+/** Returns why the action is not possible, as the end of a sentence; null if it is possible. A repeated stop is possible. */
+export function whyNotProject(action: ProjectAction, { deleting, stopped, running }: ProjectCondition): string | null {
+  if (deleting) return 'it is being deleted';
+  if (action === 'restart') return stopped ? 'it is stopped; start it' : running ? null : 'it has no running version; deploy it';
+  if (action === 'start') return stopped ? null : 'it is not stopped';
+  return null;
 }
 
 export const DATASET_ACTIONS = {

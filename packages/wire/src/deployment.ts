@@ -9,7 +9,8 @@ export const DeploymentCreate = Type.Object(
 );
 export type DeploymentCreate = Static<typeof DeploymentCreate>;
 
-export const RollbackCreate = Type.Object({ deployment_id: Id }, { additionalProperties: false });
+/** Without `deployment_id` the rollback goes to the next older release that ran. */
+export const RollbackCreate = Type.Object({ deployment_id: Type.Optional(Id) }, { additionalProperties: false });
 
 /** One event of a deployment, with its time and cause. A repeated event is counted instead of stored again; its message shows the count. */
 export const DeploymentEvent = Type.Object({
@@ -24,7 +25,7 @@ export type DeploymentEvent = Static<typeof DeploymentEvent>;
 export const Health = Type.Object({ status: literals(HEALTH_STATES), since: Time, detail: orNull(Type.String()) });
 export type Health = Static<typeof Health>;
 
-export const TRIGGERS = ['api', 'hook', 'rollback', 'restart', 'data', 'drain'] as const;
+export const TRIGGERS = ['api', 'hook', 'rollback', 'restart', 'start', 'data', 'drain'] as const;
 export type Trigger = (typeof TRIGGERS)[number];
 
 /** The requester of a deployment. `system` stands for Berth itself, for a drain or for new data. */

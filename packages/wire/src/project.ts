@@ -172,6 +172,7 @@ export const Project = Type.Object({
   ),
   build_arg_names: Type.Array(Type.String()),
   url: Type.String(),
+  stopped: Type.Boolean({ description: 'true after a stop, until a deployment is live: the host answers 503 with a page' }),
   running_deployment_id: orNull(Id),
   certificate: Type.Union([Certificate, Type.Null()], {
     description: 'the certificate that the proxy serves for the host of this project; null: not checked yet, or not published over https',

@@ -27,6 +27,7 @@
  * look        a task that reads the tip of a branch from the git server, to decide about a delivery
  * drain       a node or container gets nothing new and finishes what it has: a node moves its projects, a container its requests
  * retire      remove the container of a deployment that another one replaced, after it has drained
+ * stopped     a project whose container a person stopped; its route, node, image and data stay reserved until it starts again
  * stop-first  replacement without two running versions (`replace: recreate`): the old container stops before the new one starts
  * clean-up    removal of the images that no release needs from the registry, and the registry's own garbage collection
  * eviction    removal of a cached dataset version from a node to make room; a pinned version is in use and stays

@@ -2,7 +2,7 @@
 import { isAway, refused } from '../problem.ts';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
-import { can, whyNot } from '@berth/wire/can';
+import { whyNot } from '@berth/wire/can';
 import { DEPLOYMENT_STATES } from '@berth/wire/vocabulary';
 import type { Cli } from '../cli.ts';
 import { follow, printLive } from '../deploy/follow.ts';
@@ -14,11 +14,11 @@ import { ago } from '../output/units.ts';
 import { type Command, type Option, textOf } from './command.ts';
 import { printDeployment } from './show.ts';
 
-const DETACH: Option = { flags: '-d, --detach', doc: 'do not wait; print the id of the deployment' };
+export const DETACH: Option = { flags: '-d, --detach', doc: 'do not wait; print the id of the deployment' };
 const ONE_DEPLOYMENT = [
   { name: 'deployment', doc: 'id of a deployment, or a project; default: the newest one of the project of this folder' },
 ] as const;
-const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
+export const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
 
 export const DEPLOY_COMMANDS: readonly Command[] = [
   {
@@ -52,10 +52,9 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
     routes: ['rollback', 'projectDeployments', 'getDeployment'],
     async run(cli, [named], options) {
       const project = await cli.project(named);
-      const deployment_id = await releaseOf(cli, project, textOf(options, 'to'));
-      const created = await request(cli, (headers) =>
-        cli.client().call('rollback', { params: { id: project.id }, body: { deployment_id }, headers }),
-      );
+      const body = await rollbackBody(cli, project, textOf(options, 'to'));
+      const created = await request(cli, (headers) => cli.client().call('rollback', { params: { id: project.id }, body, headers }));
+      cli.say(await targetText(cli, created));
       await finish(cli, project, created, options['detach'] === true);
     },
   },
@@ -152,7 +151,7 @@ export const deploymentTable = (cli: Cli, items: readonly DeploymentItem[]): str
       ]);
 
 /** Sends a request that creates a deployment. The key makes a repeated request safe when the first answer was lost. */
-async function request(cli: Cli, send: (headers: Record<string, string>) => Promise<Deployment>): Promise<Deployment> {
+export async function request(cli: Cli, send: (headers: Record<string, string>) => Promise<Deployment>): Promise<Deployment> {
   const headers = { 'idempotency-key': crypto.randomUUID() };
   try {
     return await send(headers);
@@ -163,7 +162,7 @@ async function request(cli: Cli, send: (headers: Record<string, string>) => Prom
   }
 }
 
-async function finish(cli: Cli, project: Project, created: Deployment, detach: boolean): Promise<void> {
+export async function finish(cli: Cli, project: Project, created: Deployment, detach: boolean): Promise<void> {
   if (detach)
     return cli.print(
       { deployment_id: created.id, generation: created.generation, status: created.status, url: created.url },
@@ -182,44 +181,32 @@ async function sayDifferences(cli: Cli, project: Project): Promise<void> {
     cli.say(`${cli.paintErr('yellow', 'note:')} ${said}`);
 }
 
-/**
- * Returns the deployment to roll back to. Without `to`: the newest release that ran and is older than the release that runs, so a
- * repeated rollback never returns to where it came from.
- */
-export async function releaseOf(cli: Cli, project: Project, to: string | undefined): Promise<string> {
+/** Returns the body of a rollback. Without `to` the control plane chooses the next older release that ran. */
+export async function rollbackBody(cli: Cli, project: Project, to: string | undefined): Promise<{ deployment_id?: string }> {
+  if (to === undefined) return {};
   const items = await allPages(
     (cursor) => cli.client().call('projectDeployments', { params: { id: project.id }, query: { limit: 200, ...cursor } }),
     2_000,
   );
-  if (to !== undefined) {
-    const target = items.find((d) => d.id === to || String(d.generation) === to);
-    if (target === undefined)
-      throw refused('not_found', `${project.name} has no deployment “${to}”`, `berth deployment list ${project.name}`);
-    const why = whyNot('rollback_to', target.status);
-    if (why !== null)
-      throw refused(
-        'no_release',
-        `a rollback to deployment ${target.generation} is not possible: ${why}`,
-        `berth deployment list ${project.name}`,
-      );
-    return target.id;
-  }
-  const running = items.find((d) => d.id === project.running_deployment_id) ?? items.find((d) => d.status === 'retired');
-  if (running === undefined) throw refused('no_release', `${project.name} has no release: no deployment of it has run yet`, 'berth deploy');
-  const origin = items.find((d) => d.id === running.rollback_of) ?? running;
-  const older = items.find(
-    (d) => d.generation < origin.generation && d.rollback_of === null && can('rollback_to', d.status) && d.image_tag !== null,
-  );
-  if (older === undefined)
+  const target = items.find((d) => d.id === to || String(d.generation) === to);
+  if (target === undefined)
+    throw refused('not_found', `${project.name} has no deployment “${to}”`, `berth deployment list ${project.name}`);
+  const why = whyNot('rollback_to', target.status);
+  if (why !== null)
     throw refused(
       'no_release',
-      `${project.name} has no release older than deployment ${origin.generation}`,
+      `a rollback to deployment ${target.generation} is not possible: ${why}`,
       `berth deployment list ${project.name}`,
     );
-  cli.say(
-    `rolling back from deployment ${running.generation} to deployment ${older.generation} (${older.commit?.slice(0, 8) ?? 'unknown commit'})`,
-  );
-  return older.id;
+  return { deployment_id: target.id };
+}
+
+async function targetText(cli: Cli, created: Deployment): Promise<string> {
+  const id = created.rollback_of;
+  const target = id === null ? null : await cli.client().call('getDeployment', { params: { id } });
+  return target === null
+    ? `rolling back ${created.image_tag ?? ''}`
+    : `rolling back to deployment ${target.generation} (${target.commit?.slice(0, 8) ?? 'unknown commit'})`;
 }
 
 /** Finds a deployment by its id, or the newest deployment of a project. */

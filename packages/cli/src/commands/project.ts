@@ -62,7 +62,10 @@ export const PROJECT_COMMANDS: readonly Command[] = [
           ? 'no projects; create one: berth project create'
           : table(items, [
               { head: 'NAME', of: (p) => p.name },
-              { head: 'STATE', of: (p) => (p.deleting ? 'being deleted' : p.running_deployment_id === null ? 'not live' : 'live') },
+              {
+                head: 'STATE',
+                of: (p) => (p.deleting ? 'being deleted' : p.stopped ? 'stopped' : p.running_deployment_id === null ? 'not live' : 'live'),
+              },
               { head: 'ADDRESS', of: (p) => p.url },
               { head: 'REPOSITORY', of: (p) => `${p.git_url} (${p.branch})` },
             ]),

@@ -61,6 +61,6 @@ export const printProject = (project: Project): string =>
             .join(', '),
     ],
     ['new data', project.datasets.length === 0 ? null : project.on_dataset_change],
-    ['running', project.running_deployment_id ?? 'nothing'],
+    ['running', project.stopped ? 'stopped' : (project.running_deployment_id ?? 'nothing')],
     ['deleting', project.deleting ? 'yes' : null],
   ]);

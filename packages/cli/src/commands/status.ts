@@ -68,6 +68,7 @@ export const STATUS_COMMANDS: readonly Command[] = [
     routes: ['getProject'],
     async run(cli, [named]) {
       const project = await cli.project(named);
+      if (project.stopped) throw refused('stopped', `${project.name} is stopped`, `berth start ${project.name}`);
       if (project.running_deployment_id === null) throw refused('not_live', `${project.name} is not live`, `berth deploy ${project.name}`);
       const opened = !cli.json && cli.io.terminal.out && (await openBrowser(cli.io, project.url));
       cli.print({ url: project.url }, () => project.url);
@@ -135,7 +136,8 @@ function overviewText(cli: Cli, { needs, in_progress, projects, live }: Overview
 function projectStatus(cli: Cli, project: Project, running: Deployment | null, latest: Deployment | null, node: string | null): string {
   const { io, paintOut: paint } = cli;
   const lines: string[] = [];
-  if (running === null)
+  if (project.stopped) lines.push(`${paint('bold', project.name)} is ${paint('yellow', 'stopped')}; ${project.url} answers 503`);
+  else if (running === null)
     lines.push(`${paint('bold', project.name)} is not live${latest === null ? '; no deployment was requested yet' : ''}`);
   else {
     const data = running.datasets
@@ -163,7 +165,8 @@ function projectStatus(cli: Cli, project: Project, running: Deployment | null, l
       `deployment ${latest.generation} (${ago(latest.created_at, io.now())}): ${what}${latest.waiting === null ? '' : `, waiting: ${oneLine(latest.waiting)}`}`,
     );
     lines.push(`next: ${latest.finished_at === null ? `berth deployment watch ${latest.id}` : `berth logs ${latest.id} --build`}`);
-  } else if (running === null) lines.push(`next: berth deploy ${project.name}`);
+  } else if (project.stopped) lines.push(`next: berth start ${project.name}`);
+  else if (running === null) lines.push(`next: berth deploy ${project.name}`);
   if (project.deleting) lines.push('it is being deleted');
   return lines.join('\n');
 }

@@ -6,6 +6,7 @@ import { COMPLETION_COMMANDS } from './completion.ts';
 import type { Command } from './command.ts';
 import { DEPLOY_COMMANDS } from './deploy.ts';
 import { DOMAIN_COMMANDS } from './domain.ts';
+import { LIFECYCLE_COMMANDS } from './lifecycle.ts';
 import { FLEET_COMMANDS } from './fleet.ts';
 import { GIT_COMMANDS } from './git.ts';
 import { HOOK_COMMANDS } from './hook.ts';
@@ -20,6 +21,7 @@ import { SECRET_COMMANDS } from './secret.ts';
 export const COMMANDS: readonly Command[] = [
   ...ACCOUNT_COMMANDS,
   ...DEPLOY_COMMANDS,
+  ...LIFECYCLE_COMMANDS,
   ...STATUS_COMMANDS,
   ...METRICS_COMMANDS,
   ...PROJECT_COMMANDS,

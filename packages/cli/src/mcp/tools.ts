@@ -1,7 +1,7 @@
 /** Tools of the MCP server: questions about the platform, and with --allow-changes deploy and rollback. */
 import { overview } from '../attention.ts';
 import type { Cli } from '../cli.ts';
-import { releaseOf } from '../commands/deploy.ts';
+import { rollbackBody } from '../commands/deploy.ts';
 import { explain, type Explained } from '../deploy/failure.ts';
 import { tailOf } from '../deploy/log.ts';
 import { placeText, type Step, stepsOf } from '../deploy/steps.ts';
@@ -49,7 +49,7 @@ export const TOOLS: readonly Tool[] = [
   {
     name: 'list_projects',
     title: 'Which projects exist?',
-    description: 'Lists projects with their address and whether they are live. `contains` filters by a part of the name.',
+    description: 'Lists projects with their address and whether they are live or stopped. `contains` filters by a part of the name.',
     input: { contains: { doc: 'a part of the name' } },
     async run(cli, { contains = '' }) {
       const all = await allPages((cursor) => cli.client().call('listProjects', { query: { limit: 200, ...cursor } }));
@@ -60,7 +60,8 @@ export const TOOLS: readonly Tool[] = [
           name: p.name,
           id: p.id,
           url: p.url,
-          live: p.running_deployment_id !== null,
+          live: p.running_deployment_id !== null && !p.stopped,
+          stopped: p.stopped,
           git_url: p.git_url,
           branch: p.branch,
         })),
@@ -80,6 +81,7 @@ export const TOOLS: readonly Tool[] = [
       return {
         name: project.name,
         url: project.url,
+        stopped: project.stopped,
         running:
           running === null
             ? null
@@ -207,11 +209,9 @@ export const TOOLS: readonly Tool[] = [
     changes: true,
     async run(cli, { project: named, to }) {
       const project = await cli.project(named);
-      const deployment_id = await releaseOf(cli, project, to);
+      const body = await rollbackBody(cli, project, to);
       return brief(
-        await cli
-          .client()
-          .call('rollback', { params: { id: project.id }, body: { deployment_id }, headers: { 'idempotency-key': crypto.randomUUID() } }),
+        await cli.client().call('rollback', { params: { id: project.id }, body, headers: { 'idempotency-key': crypto.randomUUID() } }),
       );
     },
   },

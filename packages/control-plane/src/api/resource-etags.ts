@@ -14,7 +14,9 @@ const SETTABLE = Object.keys(ProjectPatch.properties).sort() as (keyof ProjectSe
 export function projectEtag(project: ProjectRecord, role: Role): string {
   const shown = (key: keyof ProjectSettings): unknown =>
     (key === 'env' || key === 'build_args') && !maySeeEnv(role) ? Object.keys(project[key]).sort() : project[key];
-  return etagOf(JSON.stringify([project.id, project.name, project.secrets_version, ...SETTABLE.map(shown)]));
+  // Empty while it runs, so that earlier versions compute the same ETag.
+  const stopped = project.stopped_at === null ? [] : ['stopped'];
+  return etagOf(JSON.stringify([project.id, project.name, project.secrets_version, ...stopped, ...SETTABLE.map(shown)]));
 }
 
 export const datasetEtag = ({ id, name, nfs_path }: DatasetRecord): string => etagOf(JSON.stringify([id, name, nfs_path]));

@@ -52,7 +52,8 @@ export function projectView(
   settings: ViewSettings,
   certificate: HostCertificate | null,
 ): Project {
-  const { flow_version: _v, secrets_version: _s, last_generation: _g, deleting_at, created_at, updated_at, env, build_args, ...shown } = p;
+  const { flow_version: _v, secrets_version: _s, last_generation: _g, deleting_at, stopped_at, ...rest } = p;
+  const { created_at, updated_at, env, build_args, ...shown } = rest;
   const hidden = !maySeeEnv(role);
   const env_names = Object.keys(env).sort();
   return {
@@ -62,6 +63,7 @@ export function projectView(
     build_arg_names: Object.keys(build_args).sort(),
     env_hidden: hidden,
     url: projectUrl(settings.publicUrl, settings.baseDomain, p.domain_prefix),
+    stopped: stopped_at !== null,
     running_deployment_id: runningId,
     certificate: certificateView(certificate),
     deleting: deleting_at !== null,

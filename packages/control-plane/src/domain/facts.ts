@@ -77,8 +77,8 @@ export type Facts = {
   /** Datasets of the project, of its live deployments, and of the release for a rollback. */
   datasets: DatasetFact[];
   /**
-   * Ended tasks by deploy node. Only read for stop-first projects (flow/single-writer.ts), and while a running deployment has a container
-   * that does not have its final name (flow/observe.ts).
+   * Ended tasks by deploy node. Only read for stop-first projects (flow/single-writer.ts), for stopped ones (flow/stop.ts), and while a
+   * running deployment has a container that does not have its final name (flow/observe.ts).
    */
   endedWork: EndedWork[];
   /** The builder of the project's newest finished build, which has a warm build cache. */

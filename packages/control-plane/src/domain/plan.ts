@@ -39,6 +39,8 @@ export type Plan = {
   createTasks: NewTask[];
   changeTasks: TaskChange[];
   route: RouteChange | null;
+  /** Stops the project (`at`) or ends its stop (null). `message`: for the feed. */
+  stopped?: { at: number | null; message: string };
   /** Lines for the deployments' stories. The feed `GET /api/events` shows them too. */
   storyLines: { deployment_id: string; kind: string; message: string }[];
   push: PushChange | null;
@@ -67,4 +69,5 @@ export const isEmptyPlan = (p: Plan): boolean =>
   p.createDeployment === null &&
   p.changeDeployments.length + p.createTasks.length + p.changeTasks.length + p.storyLines.length + p.volumes.length === 0 &&
   p.route === null &&
+  p.stopped === undefined &&
   p.push === null;

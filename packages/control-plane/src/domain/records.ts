@@ -29,6 +29,8 @@ export type ProjectRecord = ProjectSettings & {
   deleting_at: number | null;
   /** Whether the deletion also deletes its volumes. */
   deletes_volumes: boolean;
+  /** Set by a stop, null again when a deployment is live. Pushes, new data and drains do not start a stopped project. */
+  stopped_at: number | null;
   created_at: number;
   updated_at: number;
 };
@@ -255,6 +257,8 @@ export type RouteRecord = {
   host_ip: string;
   host_port: number;
   published_at: number;
+  /** Set while the project is stopped: its host gets a page, and the address is not used. */
+  stopped?: true;
 };
 
 /**

@@ -138,6 +138,8 @@ export type DeploymentStore = {
    */
   onSilentNodes(seen: Span, uptime?: Span): Promise<string[]>;
   getMany(ids: readonly string[]): Promise<DeploymentRecord[]>;
+  /** Returns the newest deployments of the project that run or ran, newest first, at most MAX_RAN. */
+  ran(projectId: string): Promise<Pick<DeploymentRecord, 'id' | 'generation' | 'rollback_of' | 'trigger'>[]>;
   /** Returns the running deployments that use this dataset in any mode, oldest first. */
   runningWith(datasetId: string): Promise<DeploymentRecord[]>;
   /** Returns the mounted datasets of all running deployments. */

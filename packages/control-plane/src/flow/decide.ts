@@ -31,12 +31,19 @@ export type DriverDeps = {
 };
 
 /** Returns a plan, or null if these facts leave nothing to decide. It runs again for each new attempt. */
-type Decision = (facts: Facts) => Promise<Plan | null>;
+type Decision = (facts: Facts, release: DeploymentRecord | null) => Promise<Plan | null>;
 export type Write = (plan: Plan) => Promise<'committed' | 'stale'>;
 
 export type Decider = {
-  /** `write` replaces the plain commit. `release`: its datasets are read too. Throws busy after MAX_TRIES stale decisions. */
-  decide(projectId: string, decision: Decision, options?: { write?: Write; release?: DeploymentRecord | null }): Promise<void>;
+  /**
+   * `write` replaces the plain commit. `release`: read before each decision; its datasets are read too. Throws busy after MAX_TRIES stale
+   * decisions.
+   */
+  decide(
+    projectId: string,
+    decision: Decision,
+    options?: { write?: Write; release?: () => Promise<DeploymentRecord | null> },
+  ): Promise<void>;
   /** Applies an event to a deployment. */
   advance(deploymentId: string, event: FlowEvent): Promise<void>;
   /** Returns the deployment from the facts, or from the store if it is terminal. */
@@ -61,11 +68,12 @@ export function createDecider(deps: DriverDeps): Decider {
   }
 
   const decider: Decider = {
-    async decide(projectId, decision, { write = (plan: Plan) => stores.flow.commit(plan), release = null } = {}) {
+    async decide(projectId, decision, { write = (plan: Plan) => stores.flow.commit(plan), release = async () => null } = {}) {
       for (let attempt = 0; attempt < MAX_TRIES; attempt++) {
         if (attempt > 0) await pause(attempt - 1);
-        const facts = await factsOf(projectId, release);
-        const plan = await decision(facts);
+        const again = await release();
+        const facts = await factsOf(projectId, again);
+        const plan = await decision(facts, again);
         if (plan === null || isEmptyPlan(plan)) return;
         if ((await write(plan)) === 'committed') return notify(deps, plan, facts);
       }

@@ -15,6 +15,7 @@
  * changed in between, flow/decide.ts decides again. transitions.ts lists every change of state.
  */
 import type { FailureCode } from '@berth/wire/errors';
+import { whyNotProject } from '@berth/wire/can';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
@@ -52,6 +53,7 @@ import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { reasonToWait, restartStopped } from './single-writer.ts';
+import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 
@@ -64,7 +66,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
   pending: {
     does: 'waits for a builder with room',
     undo: [],
-    on: { tick: dispatchBuild, cancel: cancelNow, project_deleted: projectDeleted },
+    on: { tick: dispatchBuild, cancel: cancelNow, project_deleted: projectDeleted, project_stopped: projectStopped },
   },
   building: {
     does: 'a builder clones, builds and pushes',
@@ -75,6 +77,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       cancel: cancelTask,
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
+      project_stopped: projectStopped,
     },
   },
   built: {
@@ -87,6 +90,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       cancel: cancelNow,
       node_deleted: moveNodeDeleted,
       project_deleted: projectDeleted,
+      project_stopped: projectStopped,
     },
   },
   deploying: {
@@ -101,6 +105,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       cancel: cancelTask,
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
+      project_stopped: projectStopped,
       observed,
     },
   },
@@ -112,6 +117,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       node_silent: nodeSilent,
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
+      project_stopped: stopRunning,
     },
   },
 };
@@ -123,15 +129,19 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
   end_tasks(draft, d) {
     for (const task of draft.openTasks(d)) if (task.kind !== 'retire') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
   },
-  /** Points the route to the version that still runs. Without such a version the route is removed. */
+  /** Points the route to the version that still runs. Without such a version the route is removed. A stopped project gets its page. */
   restore_route(draft, d) {
-    if (draft.facts.route?.deployment_id !== d.id) return;
+    const { route } = draft.facts;
+    if (route?.deployment_id !== d.id) return;
     const old = draft.facts.live.find((o) => o.status === 'running' && o.id !== d.id);
     const node = draft.node(old?.node_id ?? null);
-    draft.plan.route =
-      old === undefined || node === undefined || old.host_port === null
-        ? { remove: { project_id: d.project_id } }
-        : routeTo(draft, old, node, old.host_port);
+    const isStopped = isProjectStopped(draft);
+    if (old === undefined || node === undefined || old.host_port === null)
+      draft.plan.route = isStopped ? stoppedRoute(route) : { remove: { project_id: d.project_id } };
+    else {
+      const restored = routeTo(draft, old, node, old.host_port);
+      draft.plan.route = isStopped ? stoppedRoute(restored.set) : restored;
+    }
   },
   /** Removes a reported container. Before the report the agent removes it; `sweep` removes a container that a later report shows. */
   remove_container(draft, d) {
@@ -180,11 +190,14 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
 export const MAX_SUPERSEDED_BUILDS = 2;
 export const isBefore = (status: DeploymentState): boolean => status === 'pending' || status === 'building' || status === 'built';
 
-/** Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release. */
+/**
+ * Creates a deployment. It supersedes older ones of the project that are not deploying yet. Throws being_deleted, no_release, wrong_state.
+ */
 export function request(input: DeploymentRequest, facts: Facts): Plan {
   const { project, now } = facts;
   if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
   const { release } = input;
+  refuseAgain(input, facts);
   if (release !== null) refuseRelease(release, facts);
 
   // This plan changes the state of older deployments only.
@@ -210,7 +223,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
   draft.plan.createDeployment = created;
   const asked =
     release !== null
-      ? `requested: release of deployment ${release.generation}, without a build`
+      ? `${input.trigger === 'restart' || input.trigger === 'start' ? input.trigger : 'requested'}: release of deployment ${release.generation}, without a build`
       : `requested from ${input.commit === null ? `branch ${project.branch}` : `commit ${input.commit}`} of ${project.git_url}`;
   draft.addLine({ id: input.id }, 'pending', input.why ?? asked);
   if (release !== null) {
@@ -219,6 +232,37 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
     if (line !== null) draft.addLine({ id: input.id }, 'secrets', line);
     addNewerVersions(draft, { id: input.id }, release);
   }
+  return draft.plan;
+}
+
+/**
+ * Refuses a restart or a start that the condition of the project does not allow. Both wait for no other deployment and replace none: its
+ * version is newer, and it starts a new container in any case. Throws wrong_state.
+ */
+function refuseAgain({ trigger }: DeploymentRequest, { project, live }: Facts): void {
+  if (trigger !== 'restart' && trigger !== 'start') return;
+  const running = live.some((d) => d.status === 'running');
+  const why = whyNotProject(trigger, { deleting: project.deleting_at !== null, stopped: project.stopped_at !== null, running });
+  if (why !== null) throw new DomainError('wrong_state', `a ${trigger} of project ${project.name} is not possible: ${why}`);
+  const other = live.find((d) => d.status !== 'running');
+  if (other === undefined) return;
+  const does = trigger === 'start' ? 'starts the project' : 'starts a new container';
+  throw new DomainError(
+    'wrong_state',
+    `deployment ${other.generation} of project ${project.name} is ${other.status} and ${does}; wait for it or cancel it`,
+  );
+}
+
+/**
+ * Stops the project: cancels its deployments in progress, whatever they do, and stops the running one. Repeated calls change nothing.
+ * Throws being_deleted.
+ */
+export function stop(by: string, facts: Facts): Plan {
+  const { project, now } = facts;
+  if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
+  const draft = createDraft(facts, 'project_stopped');
+  if (project.stopped_at === null) draft.plan.stopped = { at: now, message: `project ${project.name} stopped by ${by}` };
+  for (const d of facts.live) STEPS[d.status as LiveState].on.project_stopped?.(draft, d, { type: 'project_stopped' });
   return draft.plan;
 }
 
@@ -288,7 +332,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     return final ? fail(draft, d, failure(code, message)) : wait(draft, d, code, message);
   }
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
-  const stays = d.settings.replace === 'recreate';
+  // A restart and a start find the image on the node. Another node takes it if this one cannot.
+  const stays = d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start';
   const pin = pinOf(draft, d);
   const leaves = leavingNode(draft, pin);
   const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...(leaves === null ? [] : [moveNeed])];
@@ -389,9 +434,11 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
 
   const removeOld = old === undefined ? [] : [{ deployment: old, reason: `replaced by deployment ${d.generation}` }];
   const isSameNode = old !== undefined && old.node_id === d.node_id;
-  createRetireTask(draft, node, { of: d, remove: isSameNode ? removeOld : [], keep: d, drain: true });
-  if (old !== undefined && !isSameNode)
-    createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain: true });
+  if (isProjectStopped(draft))
+    draft.plan.stopped = { at: null, message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live` };
+  const drain = old === undefined || !isAtRest(old);
+  createRetireTask(draft, node, { of: d, remove: isSameNode ? removeOld : [], keep: d, drain });
+  if (old !== undefined && !isSameNode) createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain });
 }
 
 /** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
@@ -428,7 +475,7 @@ function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
 
 /** Keeps the route: a node that does not report may still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
-  if (d.health?.status === 'unknown') return;
+  if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
   const detail = `${whySilent(draft, d)}; the route stays`;
   draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
   draft.addLine(d, 'health', `health unknown: ${detail}`);
@@ -495,10 +542,13 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
   const at = d.status === 'building' ? d.builder_id : d.node_id;
   if (at !== event.node_id) return;
   if (d.status === 'running') {
+    const isStopped = isProjectStopped(draft);
     // It serves until the drain of its node has moved it (loops/removals.ts).
-    if (event.reachable) return;
+    if (event.reachable && !isStopped) return;
     UNDO.restore_route(draft, d);
-    return draft.move(d, 'retired', { error: failure('node_deleted') }, 'its node was deleted; deploy it again to run it on another node');
+    if (event.reachable) UNDO.remove_container(draft, d);
+    const next = isStopped ? 'a start runs its release' : 'deploy it again to run it';
+    return draft.move(d, 'retired', { error: failure('node_deleted') }, `its node was deleted; ${next} on another node`);
   }
   if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'its node was deleted');
   UNDO.end_tasks(draft, d);
@@ -533,6 +583,10 @@ function cancelTask(draft: Draft, d: DeploymentRecord): void {
 function projectDeleted(draft: Draft, d: DeploymentRecord): void {
   leave(draft, d, d.status === 'running' ? 'retired' : 'cancelled', failure('project_deleted'), 'the project is being deleted');
   if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
+}
+
+function projectStopped(draft: Draft, d: DeploymentRecord): void {
+  leave(draft, d, 'cancelled', null, 'the project was stopped');
 }
 
 /** Handles events after the end: ignores late reports and losses, and removes a container that a node still reports. */

@@ -10,13 +10,15 @@ import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '..
 import type { Stores } from '../domain/stores.ts';
 import { isBehind } from './data.ts';
 import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
-import { advance, request } from './deployment.ts';
+import { advance, request, stop } from './deployment.ts';
 import type { FlowEvent, LossReason } from './events.ts';
+import { nextOlder } from './earlier.ts';
 import { type DeleteProject, deleteNode, deleteProject, vacate } from './lifecycle.ts';
 import { areAsExpected, isAsExpected } from './observe.ts';
 import { prewarm } from './prewarm.ts';
 import { onDatasetChange, type Redeploy, redeploy } from './redeploy.ts';
 import { checkPushes, lookLost, lookReported } from './push.ts';
+import { restsAsExpected } from './stop.ts';
 import { checkLease, checkReport, repeatedAnswer } from './report.ts';
 
 export type { DriverDeps } from './decide.ts';
@@ -25,19 +27,20 @@ export type NewDeployment = {
   projectId: string;
   commit: string | null;
   note: string | null;
-  rollbackOf: string | null;
+  /** The deployment whose release is deployed again, or how to find it. Null: a deployment from source. */
+  rollbackOf: string | { find: 'older' | 'last' } | null;
   /** `earlier`: the key as an earlier version of Berth stored it. */
   idempotency: { key: string; earlier?: string; bodyHash: string } | null;
   /** The requester. */
   by?: CreatedBy;
-  /** Default: `rollback` for a release, else `api`. */
+  /** Default: `rollback` for a release, else `api`. `restart` and `start` set `rollbackOf` too. */
   trigger?: Trigger;
 };
 
 export type Driver = {
   /**
    * Requests a deployment. `created` is false if the Idempotency-Key belongs to an earlier one.
-   * Throws not_found, being_deleted, no_release, idempotency_mismatch, busy.
+   * Throws not_found, being_deleted, no_release, wrong_state, idempotency_mismatch, busy.
    */
   request(input: NewDeployment): Promise<{ deployment: DeploymentRecord; created: boolean }>;
   /** Throws not_found, wrong_state (a cancel that is too late), busy. */
@@ -69,6 +72,11 @@ export type Driver = {
   observed(node: NodeRecord, at?: number): Promise<readonly string[]>;
   /** Ends all its deployments. loops/removals.ts removes the row when the containers are gone. */
   deleteProject(projectId: string, options?: DeleteProject): Promise<ProjectRecord>;
+  /**
+   * Stops the project and cancels its deployments in progress. Repeated calls change nothing. `by`: the name of the person. Throws
+   * not_found, being_deleted, busy.
+   */
+  stop(projectId: string, by: string): Promise<ProjectRecord>;
   /** Without `force` its projects move first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
   /** Moves what was assigned to a node after its deletion began. Repeated calls change nothing. */
@@ -107,6 +115,10 @@ export function createDriver(deps: DriverDeps): Driver {
       changes.notify(`node:${nodeId}`);
     },
     deleteProject: (projectId, options) => deleteProject(deps, decider, projectId, options),
+    async stop(projectId, by) {
+      await decider.decide(projectId, async (facts) => stop(by, facts));
+      return stores.projects.get(projectId);
+    },
     deleteNode: (nodeId, force) => deleteNode(deps, decider, nodeId, force),
     vacate: (nodeId) => vacate(deps, decider, nodeId),
   };
@@ -118,10 +130,9 @@ async function requestDeployment(
   input: NewDeployment,
 ): Promise<{ deployment: DeploymentRecord; created: boolean }> {
   const { projectId, idempotency } = input;
-  const release = input.rollbackOf === null ? null : await releaseOf(stores, input.rollbackOf);
   const id = newId();
   let existing: string | null = null;
-  const decision = async (facts: Facts): Promise<Plan | null> => {
+  const decision = async (facts: Facts, release: DeploymentRecord | null): Promise<Plan | null> => {
     if (idempotency !== null) {
       const earlier =
         (await stores.flow.findKey(projectId, idempotency.key, facts.now)) ??
@@ -130,6 +141,7 @@ async function requestDeployment(
       existing = earlier?.deployment_id ?? null;
       if (existing !== null) return null;
     }
+    if (input.rollbackOf !== null && release === null) throw noneThatRan(input, facts);
     const { commit, note, by = null, trigger } = input;
     return request({ id, commit, note, release, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
   };
@@ -141,17 +153,30 @@ async function requestDeployment(
           body_hash: idempotency.bodyHash,
           expires_at: plan.now + KEY_LIFETIME_MS,
         });
-  await decider.decide(projectId, decision, { write, release });
+  await decider.decide(projectId, decision, { write, release: () => releaseOf(stores, input) });
   return { deployment: await stores.deployments.get(existing ?? id), created: existing === null };
 }
 
-async function releaseOf(stores: Stores, deploymentId: string): Promise<DeploymentRecord> {
+/** Throws validation if the request names an unknown deployment. Returns null if no deployment has the release that it asks for. */
+async function releaseOf(stores: Stores, { projectId, rollbackOf: release }: NewDeployment): Promise<DeploymentRecord | null> {
+  if (release === null) return null;
+  if (typeof release !== 'string') {
+    const ran = await stores.deployments.ran(projectId);
+    const found = release.find === 'last' ? ran[0] : nextOlder(ran);
+    return found === undefined || found === null ? null : stores.deployments.get(found.id);
+  }
   try {
-    return await stores.deployments.get(deploymentId);
+    return await stores.deployments.get(release);
   } catch (error) {
     if (error instanceof DomainError && error.code === 'not_found') throw invalid('deployment_id', 'exists', 'there is no such deployment');
     throw error;
   }
+}
+
+function noneThatRan({ rollbackOf: release, trigger }: NewDeployment, { project }: Facts): DomainError {
+  const isOlder = release !== null && typeof release !== 'string' && release.find === 'older';
+  if (isOlder) return new DomainError('no_release', `project ${project.name} has no older release that ran`);
+  return new DomainError('no_release', `no version of project ${project.name} ever ran, so a ${trigger} has nothing to run; deploy it`);
 }
 
 function projectOfLook(task: TaskRecord): string {
@@ -256,7 +281,7 @@ async function observed({ stores }: DriverDeps, decider: Decider, node: NodeReco
   const concerned = await stores.deployments.concerning(node, [...reported.keys()]);
   if (concerned === null) return [];
   const { known } = concerned;
-  const missing = concerned.serving.filter((d) => !reported.has(d.id));
+  const missing = concerned.serving.filter((d) => !reported.has(d.id) && !restsAsExpected(d, null));
   if (missing.length === 0 && areAsExpected(node, reported, known)) concerned.markReconciled();
   for (const d of known) {
     const container = reported.get(d.id) ?? null;

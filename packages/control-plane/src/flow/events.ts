@@ -21,6 +21,8 @@ export type FlowEvent =
   /** `reachable`: its agent still works, so running deployments move before they end. */
   | { type: 'node_deleted'; node_id: string; reachable: boolean }
   | { type: 'project_deleted' }
+  /** A person stops the project (flow/stop.ts). */
+  | { type: 'project_stopped' }
   /**
    * The node's agent reported this container of the deployment, or no container (null). `listed_after`: the agent listed its containers
    * after this time by the uptime clock; null or unset: unknown.

@@ -5,6 +5,7 @@ import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
 import type { Decider, DriverDeps } from './decide.ts';
 import { newDrain } from './drain.ts';
 import { endLooks } from './push.ts';
+import { isAtRest } from './stop.ts';
 
 /** `volumes`: its volumes are deleted too. Without it they stay on their node. */
 export type DeleteProject = { volumes?: boolean; guard?: RecordGuard<ProjectRecord> };
@@ -47,6 +48,9 @@ export async function vacate({ stores, now }: DriverDeps, decider: Decider, node
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
   const node = await stores.nodes.get(nodeId);
   if (node.drain?.finished_at === null) return;
-  const runs = (await stores.deployments.servingOn(nodeId)).some((d) => d.status === 'running');
+  const serving = await stores.deployments.servingOn(nodeId);
+  // The project keeps its page; a start deploys its release on another node.
+  for (const d of serving) if (isAtRest(d)) await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
+  const runs = serving.some((d) => d.status === 'running' && !isAtRest(d));
   if (runs) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
 }

@@ -14,6 +14,7 @@ import { undeployedNames } from './release.ts';
 import { routeTo } from './route.ts';
 import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
+import { isProjectStopped, keepStopped, restsAsExpected } from './stop.ts';
 import { createRetireTask, removes } from './tasks.ts';
 
 /** Updates health, port and name of a deployment that is running or whose route is published. */
@@ -21,6 +22,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   if (event.node_id !== d.node_id) return observedElsewhere(draft, d, event);
   // Before its deploy task reports, the deployment has no port and no route.
   if (d.host_port === null || d.route_published_at === null) return;
+  if (d.status === 'running' && isProjectStopped(draft)) return keepStopped(draft, d, event, mayBeRenaming(draft.facts, d, event));
   const { container } = event;
   if (container?.state === 'running' && container.host_port !== null && container.host_port !== d.host_port)
     movePort(draft, d, container.host_port);
@@ -50,8 +52,8 @@ function updateRoute(draft: Draft, d: DeploymentRecord, container: Container | n
 }
 
 /**
- * Returns whether a wrong name is normal: a retire task renames the container, and the list may be older than the end of that task. The
- * report of the task and the list travel on two connections.
+ * Returns whether a retire task works on the container, and the list may be older than the end of that task: a wrong name is normal then,
+ * and so is a container that still runs. The report of the task and the list travel on two connections.
  */
 function mayBeRenaming({ tasks, endedWork }: Facts, d: DeploymentRecord, { listed_after = null }: EventOf<'observed'>): boolean {
   if (tasks.some((t) => t.kind === 'retire' && t.node_id === d.node_id)) return true;
@@ -233,7 +235,8 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
 
 /** Returns whether the reported container needs no decision. It does not in almost every registration. */
 export function isAsExpected(d: DeploymentRecord, node: NodeRecord, container: Container): boolean {
-  if (isTerminal(d.status) || d.node_id !== node.id || isStoppedFirst(d)) return false;
+  if (isTerminal(d.status) || d.node_id !== node.id) return false;
+  if (isStoppedFirst(d)) return restsAsExpected(d, container);
   if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
   const { status, detail } = judge(d, container, {

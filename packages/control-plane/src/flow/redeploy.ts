@@ -10,9 +10,11 @@ import { createDraft } from './draft.ts';
 export type Redeploy = { id: string; note: string; trigger: Trigger };
 const BERTH = { kind: 'system', id: null, name: 'Berth' } as const;
 
-/** Returns null if the deployment does not run any more or another deployment of the project is in progress. */
+/** Returns null if the deployment does not run any more, the project is stopped or another deployment of the project is in progress. */
 export function redeploy({ id, note, trigger }: Redeploy, d: DeploymentRecord, facts: Facts): Plan | null {
   const running = facts.live.find((o) => o.status === 'running');
+  // Only people start a stopped project.
+  if (facts.project.stopped_at !== null) return null;
   if (running?.id !== d.id || facts.live.length > 1) return null;
   const why = `requested: deployment ${d.generation} again; ${note}`;
   return request({ id, commit: null, note, release: running, why, by: BERTH, trigger }, facts);

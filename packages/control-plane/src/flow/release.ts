@@ -28,6 +28,7 @@ const settingsOfProject = ({
   last_generation: _generation,
   deleting_at: _deleting,
   deletes_volumes: _volumes,
+  stopped_at: _stopped,
   created_at: _created,
   updated_at: _updated,
   ...settings

@@ -7,6 +7,7 @@ import { failureOf } from './failure.ts';
 import { holderOfName, judge } from './observe.ts';
 import { endRetries, tryLater } from './retry.ts';
 import { lastSeen } from './route.ts';
+import { isAtRest, isProjectStopped } from './stop.ts';
 import { isStoppedFirst, markStopped, restartStopped } from './single-writer.ts';
 
 export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
@@ -22,7 +23,8 @@ export function retireEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'t
 /** Counts attempts on the deployment's own container. Attempts on other containers count for their own deployments. */
 function countAttempts(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
   const { payload } = event.task as TaskRecord<'retire'>;
-  const what = isStart(payload) ? 'start' : payload.remove.some((r) => r.deployment_id === d.id) ? 'remove' : null;
+  const stops = isAtRest(d) && payload.stop?.some((s) => s.deployment_id === d.id) === true;
+  const what = isStart(payload) ? 'start' : stops ? 'stop' : payload.remove.some((r) => r.deployment_id === d.id) ? 'remove' : null;
   if (what === null) return;
   if (event.type === 'task_reported' && event.report.status === 'completed') endRetries(draft, d);
   else tryLater(draft, d, what);
@@ -39,7 +41,7 @@ function addEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported
       draft,
       d,
       'retire_failed',
-      `${name} could not ${isStart(task.payload) ? 'restart the container' : 'retire the container'}: ${message}`,
+      `${name} could not ${isStart(task.payload) ? 'restart' : isAtRest(d) ? 'stop' : 'retire'} the container: ${message}`,
     );
     // Other failures may pass, for example when the engine is back. The next report of the node then starts a retry (observe.ts).
     if (code === 'container_name_taken' && task.payload.keep?.deployment_id === d.id) showDrift(draft, d);
@@ -57,7 +59,7 @@ function addEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported
       task.node_id,
       stop.map((s) => s.deployment_id),
     );
-    return draft.addLine(d, 'stopped_first', `${name} stopped the containers of the project`);
+    return draft.addLine(d, isProjectStopped(draft) ? 'stopped' : 'stopped_first', `${name} stopped the containers of the project`);
   }
   const removed = task.payload.remove.length;
   const kept = task.payload.keep === null ? [] : [`the container is now named ${task.payload.keep.name}`];

@@ -1,10 +1,10 @@
-/** Backoff for removals and starts of a container. Each attempt is a task, and a node reports twice a minute. Pure. */
+/** Backoff for removals, starts and stops of a container. Each attempt is a task, and a node reports twice a minute. Pure. */
 import type { DeploymentRecord } from '../domain/records.ts';
 import type { Draft } from './draft.ts';
 
 const FIRST_MS = 30_000;
-/** A leftover container harms no running version, but a project whose container does not start is down. */
-const LONGEST_MS = { remove: 3_600_000, start: 300_000 };
+/** A leftover container harms no running version. A container that should run, or should not, cannot wait that long. */
+const LONGEST_MS = { remove: 3_600_000, start: 300_000, stop: 300_000 };
 
 type Retried = Pick<DeploymentRecord, 'retry'>;
 

@@ -1,13 +1,12 @@
 /** The route of a deployment, and whether the proxy's configuration leads to it. Pure. */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
-import type { RouteChange } from '../domain/plan.ts';
-import type { DeploymentRecord, Failure, NodeRecord } from '../domain/records.ts';
+import type { DeploymentRecord, Failure, NodeRecord, RouteRecord } from '../domain/records.ts';
 import type { Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
 
-export const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, host_port: number): RouteChange => ({
+export const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, host_port: number): { set: RouteRecord } => ({
   set: {
     project_id: d.project_id,
     deployment_id: d.id,

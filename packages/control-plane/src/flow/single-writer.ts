@@ -21,9 +21,13 @@ import type { NodeFact } from '../domain/facts.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import { mayTry } from './retry.ts';
+import { isProjectStopped, STOPPED } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 
-/** Returns whether Berth asked the running version to stop for a newer one. Berth restarts it if the newer version fails. */
+/**
+ * Returns whether Berth asked the running version to stop: for a newer one (Berth restarts it if that one fails), or because the project
+ * is stopped (flow/stop.ts).
+ */
 export const isStoppedFirst = (d: Pick<DeploymentRecord, 'status' | 'stopped_first'>): boolean =>
   d.status === 'running' && d.stopped_first !== null;
 
@@ -167,7 +171,7 @@ function stop(draft: Draft, d: DeploymentRecord, node: NodeFact, containers: rea
 /** Records that the node has stopped the running version. */
 export function markStopped(draft: Draft, nodeId: string, ids: readonly string[]): void {
   const old = draft.facts.live.find((o) => o.node_id === nodeId && isStoppedFirst(o) && ids.includes(o.id));
-  if (old !== undefined) draft.set(old, { stopped_first: 'stopped', waiting: IS_STOPPED });
+  if (old !== undefined) draft.set(old, { stopped_first: 'stopped', waiting: isProjectStopped(draft) ? STOPPED : IS_STOPPED });
 }
 
 /**
@@ -178,6 +182,7 @@ export function restartStopped(
   draft: Draft,
   { leaving = null, removal = null }: { leaving?: string | null; removal?: Removal | null } = {},
 ): void {
+  if (isProjectStopped(draft)) return;
   const { live, nodes } = draft.facts;
   // With the changes of this plan.
   const old = live.find((o) => isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }));

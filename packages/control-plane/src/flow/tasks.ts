@@ -57,7 +57,8 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     image_digest: d.image_digest,
     container_name: generationName(d),
     replace: d.settings.replace,
-    replaces: serves?.id ?? null,
+    // The agent must not restart the container of a stopped project if this deployment fails.
+    replaces: project.stopped_at === null ? (serves?.id ?? null) : null,
     env: d.settings.env,
     ...deploySecrets(draft.facts.secrets),
     datasets: mounts,
@@ -103,7 +104,7 @@ export type RetireRequest = {
   of: DeploymentRecord;
   remove: { deployment: DeploymentRecord; reason: string }[];
   keep: DeploymentRecord | null;
-  /** Removed containers may still have requests in flight. */
+  /** The containers that end may still have requests in flight. */
   drain: boolean;
   /** Containers to stop and keep (flow/single-writer.ts). */
   stop?: { deployment_id: string; reason: string }[];
@@ -116,8 +117,9 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
   if (node === undefined || !isBerthAgent(node)) return;
   const { project, uptime, limits } = draft.facts;
   const stopped = request.stop === undefined ? [] : [request.of];
-  const grace = Math.max(0, ...[...request.remove.map((r) => r.deployment), ...stopped].map((d) => d.settings.stop_grace_seconds));
-  const drain = request.drain ? Math.max(0, ...request.remove.map((r) => r.deployment.settings.drain_seconds)) : 0;
+  const ending = [...request.remove.map((r) => r.deployment), ...stopped];
+  const grace = Math.max(0, ...ending.map((d) => d.settings.stop_grace_seconds));
+  const drain = request.drain ? Math.max(0, ...ending.map((d) => d.settings.drain_seconds)) : 0;
   draft.createTask({
     kind: 'retire',
     deployment_id: request.of.id,

@@ -18,6 +18,7 @@ export const TRANSITIONS = [
   { from: 'pending', event: 'cancel', to: 'cancelled', when: 'always' },
   { from: 'pending', event: 'superseded', to: 'superseded', when: 'a newer deployment of the project was requested' },
   { from: 'pending', event: 'project_deleted', to: 'cancelled', when: 'always' },
+  { from: 'pending', event: 'project_stopped', to: 'cancelled', when: 'always' },
 
   { from: 'building', event: 'task_reported', to: 'built', when: 'the build task completed with an image' },
   {
@@ -46,6 +47,7 @@ export const TRANSITIONS = [
     when: 'a newer deployment was requested, and fewer than two builds in a row were superseded before; the lease is void',
   },
   { from: 'building', event: 'project_deleted', to: 'cancelled', when: 'always; the lease is void' },
+  { from: 'building', event: 'project_stopped', to: 'cancelled', when: 'always; the lease is void' },
 
   {
     from: 'built',
@@ -76,6 +78,7 @@ export const TRANSITIONS = [
     when: 'a newer deployment was requested, and fewer than two builds in a row were superseded before',
   },
   { from: 'built', event: 'project_deleted', to: 'cancelled', when: 'always' },
+  { from: 'built', event: 'project_stopped', to: 'cancelled', when: 'always' },
 
   {
     from: 'deploying',
@@ -115,9 +118,15 @@ export const TRANSITIONS = [
   { from: 'deploying', event: 'node_deleted', to: 'cancelled', when: 'a cancellation was waiting for the agent' },
   { from: 'deploying', event: 'cancel', to: 'cancelled', when: 'no agent has claimed the task' },
   { from: 'deploying', event: 'project_deleted', to: 'cancelled', when: 'always; the container is removed' },
+  {
+    from: 'deploying',
+    event: 'project_stopped',
+    to: 'cancelled',
+    when: 'always, also after its route was published; the container is removed',
+  },
 
   { from: 'running', event: 'replaced', to: 'retired', when: 'the route of a newer deployment was confirmed' },
-  { from: 'running', event: 'node_deleted', to: 'retired', when: 'the node was deleted with `force`' },
+  { from: 'running', event: 'node_deleted', to: 'retired', when: 'the node was deleted with `force`, or the project is stopped' },
   { from: 'running', event: 'project_deleted', to: 'retired', when: 'always; the container is removed' },
 ] as const satisfies readonly Transition[];
 

@@ -34,6 +34,7 @@ type Router = {
 };
 type Service = { loadBalancer: { servers: { url: string }[] } };
 type Middleware =
+  | { errors: { status: string[]; service: string; query: string } }
   | { headers: { customRequestHeaders: Record<string, string> } }
   | {
       forwardAuth: {
@@ -54,6 +55,11 @@ export const ALIAS_HEADERS = ['X.Berth.Alias', 'X_Berth_Alias', 'X!Berth!Alias']
 export const aliasPath = (hash: string): string => `/${hash}/alias`;
 const STRIP = 'berth-strip-identity';
 const STRIP_TOKEN = 'berth-strip-token';
+/**
+ * Middleware and service of stopped projects. Their own service has no servers, so the proxy answers 503 by itself, also while every other
+ * process is down. The gateway gives that answer its page. Project names have no underscore.
+ */
+const STOPPED = 'berth_stopped';
 /**
  * Takes every request to a public project whose `Authorization` holds a device token, in any scheme and anywhere in the value, and
  * removes that header. One parent for all projects: a second complete router for each project doubles Traefik's work at a change.
@@ -115,6 +121,7 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     addDomains(config, route, own, settings);
     if (!route.auth_required) openDomains.push(...own);
   }
+  if (routes.some((route) => route.stopped === true)) addStopped(config, settings);
   if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
   // Host(`…`) accepts the dot at the end of a host name, so the expressions accept it too.
   addTokens(config, TOKENS, open, `\\.${escaped(settings.baseDomain)}`);
@@ -130,18 +137,28 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
 function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: RoutingSettings): void {
   const name = route.project_name;
   const rule = `Host(\`${route.domain_prefix}.${settings.baseDomain}\`)`;
+  // The login comes first: only those who may see the project see that it is stopped.
+  const page = route.stopped === true && settings.authServiceUrl !== null ? [STOPPED] : [];
   const router: Router = {
     rule,
     entryPoints: ['websecure'],
     service: name,
-    middlewares: [route.auth_required ? `${name}-auth` : STRIP],
+    middlewares: [route.auth_required ? `${name}-auth` : STRIP, ...page],
     tls: { certResolver: settings.acmeResolver },
   };
   http.routers[name] = router;
   // A child of TOKENS. Traefik before 3.7 treats it as a separate router; this priority then puts it behind all others.
-  if (!route.auth_required) http.routers[`${name}_token`] = { rule, parentRefs: [TOKENS], priority: 1, service: name };
+  if (!route.auth_required)
+    http.routers[`${name}_token`] = {
+      rule,
+      parentRefs: [TOKENS],
+      priority: 1,
+      service: name,
+      ...(page.length === 0 ? {} : { middlewares: page }),
+    };
   http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
-  http.services[name] = { loadBalancer: { servers: [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }] } };
+  const servers = route.stopped === true ? [] : [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }];
+  http.services[name] = { loadBalancer: { servers } };
   if (route.auth_required) {
     http.middlewares[`${name}-auth`] = {
       forwardAuth: {
@@ -198,6 +215,13 @@ function addDomains({ http }: DynamicConfig, route: PublishedRoute, domains: rea
 }
 
 const escaped = (host: string): string => host.replaceAll('.', '\\.');
+
+function addStopped({ http }: DynamicConfig, { authServiceUrl }: RoutingSettings): void {
+  if (authServiceUrl === null) return;
+  const { origin, pathname } = new URL(authServiceUrl);
+  http.services[STOPPED] = { loadBalancer: { servers: [{ url: origin }] } };
+  http.middlewares[STOPPED] = { errors: { status: ['503'], service: STOPPED, query: `${pathname.replace(/\/$/, '')}/stopped` } };
+}
 
 /** Traefik warns of a rule without any Host(`…`). `hosts` and `ending` are parts of an expression. */
 function addTokens({ http }: DynamicConfig, name: string, hosts: readonly string[], ending: string, priority?: number): void {

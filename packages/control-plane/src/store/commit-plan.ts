@@ -67,12 +67,15 @@ export async function commitPlan(
 }
 
 /** Returns events for the feed: each line of a story, and each change of health without such a line. */
-function feedOf({ project, storyLines, changeDeployments, now }: Plan): NewEvent[] {
+function feedOf({ project, storyLines, changeDeployments, stopped, now }: Plan): NewEvent[] {
   const inStory = new Set(storyLines.map((line) => line.deployment_id));
   const health = changeDeployments.flatMap(({ id, set }) =>
     inStory.has(id) || set.health === undefined || set.health === null ? [] : [{ id, ...set.health }],
   );
+  const name =
+    stopped === undefined ? [] : [{ kind: stopped.at === null ? 'project.started' : 'project.stopped', message: stopped.message }];
   return [
+    ...name,
     ...storyLines.map(({ deployment_id, kind, message }) => ({ deployment_id, kind: `deployment.${kind}`, message })),
     ...health.map(({ id, status, detail }) => ({
       deployment_id: id,
@@ -96,7 +99,11 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   const generation = plan.createDeployment?.generation;
   const row = await tx
     .updateTable('projects')
-    .set((eb) => ({ flow_version: eb('flow_version', '+', 1), ...(generation === undefined ? {} : { last_generation: generation }) }))
+    .set((eb) => ({
+      flow_version: eb('flow_version', '+', 1),
+      ...(generation === undefined ? {} : { last_generation: generation }),
+      ...(plan.stopped === undefined ? {} : { stopped_at: plan.stopped.at, updated_at: plan.now }),
+    }))
     .where('id', '=', plan.project.id)
     .where('flow_version', '=', plan.project.flow_version)
     .returning('id')
@@ -230,7 +237,8 @@ async function changeRoute(tx: Tx, change: RouteChange): Promise<void> {
     await tx.deleteFrom('routes').where('project_id', '=', change.remove.project_id).execute();
     return;
   }
-  const { project_id, ...columns } = change.set;
+  const { project_id, stopped, ...given } = change.set;
+  const columns = { ...given, stopped: Number(stopped === true) };
   await tx
     .insertInto('routes')
     .values({ project_id, ...columns })

@@ -1,3 +1,4 @@
+import { DEPLOYMENT_ACTIONS } from '@berth/wire/can';
 import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import type { DeploymentRecord, EventRecord, PinnedDataset } from '../domain/records.ts';
@@ -12,6 +13,9 @@ import { guardedOf } from './rows/project.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
 import { createStatusCounts } from './status-counts.ts';
 import { UNSETTLED_STATES } from './states.ts';
+
+/** A rollback without a body looks back at most this far. */
+const MAX_RAN = 1_000;
 
 /** The expression of the indexes of migration 0006: rows of an earlier version have no ordinal. */
 const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
@@ -126,6 +130,8 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .innerJoin('nodes', 'nodes.id', 'deployments.node_id')
         .select('deployments.id')
         .where('deployments.status', '=', 'running')
+        // A stopped project has no health.
+        .where((eb) => eb.not(eb.and([eb('stopped_first', 'is not', null), eb('health_status', 'is', null)])))
         .where((eb) =>
           eb.or([
             eb('nodes.observed_at', 'is', null),
@@ -145,6 +151,17 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .orderBy('deployments.created_at')
         .execute();
       return rows.map((row) => row.id);
+    },
+
+    ran(projectId) {
+      return kysely
+        .selectFrom('deployments')
+        .select(['id', 'generation', 'rollback_of', 'trigger'])
+        .where('project_id', '=', projectId)
+        .where('status', 'in', DEPLOYMENT_ACTIONS.rollback_to)
+        .orderBy('generation', 'desc')
+        .limit(MAX_RAN)
+        .execute();
     },
 
     async runningWith(datasetId) {

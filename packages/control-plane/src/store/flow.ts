@@ -14,6 +14,7 @@ import { endedWork } from './ended-work.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentOf } from './rows/deployment.ts';
 import { projectOf } from './rows/project.ts';
+import { routeOf } from './rows/route.ts';
 import { taskOf } from './rows/task.ts';
 import { secretsOf } from './secrets.ts';
 import { LIVE_STATES } from './states.ts';
@@ -45,6 +46,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
         const nodes = await nodeFacts(tx, memory);
         const hasVolumes = [record, ...deployments.map((d) => d.settings)].some((settings) => settings.volumes.length > 0);
         const needsEnds =
+          record.stopped_at !== null ||
           [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate') ||
           deployments.some((d) => isMisnamedOn(nodes, d));
         return {
@@ -53,7 +55,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           // Sorted here: with an ORDER BY, SQLite walks all deployments that the project ever had.
           live: deployments.sort((a, b) => a.generation - b.generation),
           tasks: tasks.map(taskOf),
-          route: route ?? null,
+          route: route === undefined ? null : routeOf(route),
           nodes,
           endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),

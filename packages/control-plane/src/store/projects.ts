@@ -60,6 +60,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
             flow_version: 0,
             last_generation: 0,
             deleting_at: null,
+            stopped_at: null,
             created_at: now,
             updated_at: now,
           };

@@ -1,5 +1,6 @@
 import type { RouteStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
+import { routeOf } from './rows/route.ts';
 
 export const createRouteStore = ({ kysely }: Database): RouteStore => ({
   async all() {
@@ -11,7 +12,7 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
       .orderBy('projects.name')
       .execute();
     return rows.map((row) => ({
-      ...row,
+      ...routeOf(row),
       auth_required: row.auth_required !== 0,
       domains: row.domains === '[]' ? [] : (JSON.parse(row.domains) as string[]),
     }));

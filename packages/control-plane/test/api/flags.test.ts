@@ -69,6 +69,7 @@ const TAGGED: Requests<With<'etag'>> = {
     return { body: { name, git_url: 'https://git.example.com/x.git', domain_prefix: name } };
   },
   getProject: async () => of(await project()),
+  stopProject: async () => of(await project()),
   listSecrets: async () => of(await project()),
   getSecret: async () => ({ params: await secret() }),
   getDeployment: async () => of(await deployment()),

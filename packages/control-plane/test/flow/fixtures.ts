@@ -45,6 +45,7 @@ export const project = (over: Partial<ProjectRecord> = {}): ProjectRecord => ({
   last_generation: 2,
   deleting_at: null,
   deletes_volumes: false,
+  stopped_at: null,
   created_at: NOW - 1e6,
   updated_at: NOW - 1e6,
   ...over,

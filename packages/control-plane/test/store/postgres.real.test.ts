@@ -203,7 +203,7 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
         .execute();
       await tx
         .insertInto('routes')
-        .values(routeOf(project, 'd1', node.id, { host_ip: node.host_ip }))
+        .values({ ...routeOf(project, 'd1', node.id, { host_ip: node.host_ip }), stopped: 0 })
         .execute();
       moved = nodeIn(one, 'w', { role: 'deploy', host_ip: '10.0.0.99' });
       // The registration waits for the lock of this transaction.

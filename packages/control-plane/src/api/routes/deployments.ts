@@ -16,7 +16,7 @@ import { deploymentKey, keyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
 import { type DeploymentContext, type DeploymentData, deploymentItem, deploymentView } from '../views.ts';
 
-type RequestedDeployment = Pick<NewDeployment, 'commit' | 'note' | 'rollbackOf'>;
+type RequestedDeployment = Pick<NewDeployment, 'commit' | 'note' | 'rollbackOf' | 'trigger'>;
 type DeploymentFilter = Parameters<DeploymentStore['list']>[0];
 
 /** Poll interval of a held request without a notification. */
@@ -68,7 +68,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
   /** Creates a deployment, which stores the Idempotency-Key too (deploymentKey in idempotency.ts). `meaning`: the requested values. */
   async function create(
     call: Creating,
-    what: 'deploy' | 'rollback',
+    what: 'deploy' | 'rollback' | 'restart' | 'start',
     meaning: readonly (string | null)[],
     requested: RequestedDeployment,
   ): Promise<Deployment> {
@@ -87,12 +87,30 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
   });
 
   route('rollback', async (call) => {
-    const rollbackOf = call.body.deployment_id;
-    const deployment = await create(call, 'rollback', [rollbackOf], { commit: null, note: null, rollbackOf });
+    const named = call.body.deployment_id;
+    return again(call, 'rollback', named ?? { find: 'older' });
+  });
+
+  route('restartProject', (call) => again(call, 'restart', { find: 'last' }));
+
+  route('startProject', (call) => again(call, 'start', { find: 'last' }));
+
+  /** Deploys a release again. */
+  async function again(
+    call: Creating,
+    what: 'rollback' | 'restart' | 'start',
+    rollbackOf: NewDeployment['rollbackOf'],
+  ): Promise<Deployment> {
+    const deployment = await create(call, what, typeof rollbackOf === 'string' ? [rollbackOf] : [], {
+      commit: null,
+      note: null,
+      rollbackOf,
+      trigger: what,
+    });
     // The release may have a host name that the project no longer has.
     changes.notify('policy');
     return deployment;
-  });
+  }
 
   async function list(
     filter: DeploymentFilter,
@@ -152,7 +170,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
   route('cancelDeployment', async ({ params }) => view(await driver.advance(params.id, { type: 'cancel' })));
 }
 
-const byOf = ({ id, email, credential }: Caller): CreatedBy =>
+export const byOf = ({ id, email, credential }: Caller): CreatedBy =>
   credential.kind === 'api_token'
     ? { kind: 'token', id: credential.id, name: `${credential.name} (${email})` }
     : { kind: 'user', id, name: email };

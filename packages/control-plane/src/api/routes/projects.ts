@@ -16,6 +16,7 @@ import { pageOf } from '../page.ts';
 import { summaryOf } from '../problem.ts';
 import { projectEtag } from '../resource-etags.ts';
 import { projectView } from '../views.ts';
+import { byOf } from './deployments.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
   const { stores, driver, changes, source, settings, now, log } = deps;
@@ -33,8 +34,8 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     };
   }
 
-  /** Publishes a change of the login or of the domains before the answer is sent, without a deployment. */
-  async function publishNow(): Promise<void> {
+  /** Publishes a change of the login or of the domains, or a stop, before the answer is sent. */
+  async function publishRoutes(): Promise<void> {
     changes.notify('routes');
     // The change is stored already. If this refresh fails, the loop `routes-refresh` repeats it.
     await source.refresh().catch((error: unknown) => log.error({ err: error }, 'could not refresh the routes; will retry'));
@@ -82,7 +83,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
       call.user.access,
     );
     changes.notify('policy', 'events', ...(given.members === undefined ? [] : (['access'] as const)));
-    if (given.auth_required !== undefined || domains !== undefined) await publishNow();
+    if (given.auth_required !== undefined || domains !== undefined) await publishRoutes();
     return view(project, call);
   }
   const checkedName = (name: string): string => {
@@ -127,6 +128,13 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     return change(call, { env }, (present) => {
       if (!Object.hasOwn(present.env, name)) throw new DomainError('not_found', `project ${present.name} has no variable ${name}`);
     });
+  });
+
+  route('stopProject', async (call) => {
+    const project = await driver.stop(call.params.id, byOf(call.user).name ?? 'an unknown user');
+    // The page replaces the container before the answer is sent.
+    await publishRoutes();
+    return view(project, call);
   });
 
   route('deleteProject', async (call) =>

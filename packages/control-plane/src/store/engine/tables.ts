@@ -77,6 +77,7 @@ export type Tables = {
     flow_version: number;
     last_generation: number;
     deleting_at: Ms | null;
+    stopped_at: Generated<Ms | null>;
     created_at: Ms;
     updated_at: Ms;
   };
@@ -341,6 +342,8 @@ export type Tables = {
     host_ip: string;
     host_port: number;
     published_at: Ms;
+    /** The project is stopped: its host gets the page, not the container. */
+    stopped: Generated<Flag>;
   };
   users: {
     id: string;

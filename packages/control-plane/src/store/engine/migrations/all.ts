@@ -23,6 +23,7 @@ import { git } from './0017_git.ts';
 import { hooks } from './0018_hooks.ts';
 import { backups } from './0019_backups.ts';
 import { sharedSecret } from './0021_shared_secret.ts';
+import { stopped } from './0022_stopped.ts';
 import { volumes } from './0023_volumes.ts';
 import { domains } from './0024_domains.ts';
 import { runtimeLogs } from './0025_runtime_logs.ts';
@@ -53,6 +54,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0018_hooks': hooks(capabilities),
   '0019_backups': backups(capabilities),
   '0021_shared_secret': sharedSecret(capabilities),
+  '0022_stopped': stopped(),
   '0023_volumes': volumes(capabilities),
   '0024_domains': domains(capabilities),
   '0025_runtime_logs': runtimeLogs(capabilities),

@@ -1,0 +1,63 @@
+/** Verbs for a project that runs or is stopped: restart, stop, start. */
+import { whyNotProject, type ProjectAction } from '@berth/wire/can';
+import type { Project } from '@berth/wire/project';
+import type { Cli } from '../cli.ts';
+import { refused } from '../problem.ts';
+import type { Command } from './command.ts';
+import { DETACH, finish, PROJECT_ARGUMENT, request } from './deploy.ts';
+
+export const LIFECYCLE_COMMANDS: readonly Command[] = [
+  {
+    name: 'restart',
+    summary: 'Start the running release of a project again, without a build and without a gap',
+    detail: 'The old container serves until the new one is confirmed. With `replace: recreate` the old one stops first.',
+    args: [PROJECT_ARGUMENT],
+    options: [DETACH],
+    aboutProject: true,
+    routes: ['restartProject', 'getDeployment'],
+    run: (cli, [named], options) => again(cli, named, 'restart', options['detach'] === true),
+  },
+  {
+    name: 'stop',
+    summary: 'Stop a project: its address answers 503 with a page until it starts again',
+    detail: 'Cancels deployments in progress. Pushes are skipped while it is stopped; start, deploy and rollback start it.',
+    args: [PROJECT_ARGUMENT],
+    aboutProject: true,
+    routes: ['stopProject'],
+    async run(cli, [named]) {
+      const before = await cli.project(named);
+      const project = await cli.client().call('stopProject', { params: { id: before.id } });
+      cli.print(project, () => `${project.name} is ${before.stopped ? 'stopped already' : 'stopped'}`);
+      cli.say(`next: berth start ${project.name}`);
+    },
+  },
+  {
+    name: 'start',
+    summary: 'Start a stopped project with the release that it ran last, without a build',
+    args: [PROJECT_ARGUMENT],
+    options: [DETACH],
+    aboutProject: true,
+    routes: ['startProject', 'getDeployment'],
+    run: (cli, [named], options) => again(cli, named, 'start', options['detach'] === true),
+  },
+];
+
+async function again(cli: Cli, named: string | undefined, action: 'restart' | 'start', detach: boolean): Promise<void> {
+  const project = await cli.project(named);
+  refuse(project, action);
+  const created = await request(cli, (headers) => cli.client().call(`${action}Project`, { params: { id: project.id }, headers }));
+  await finish(cli, project, created, detach);
+}
+
+/** Says what to do instead. The server checks the same. */
+function refuse(project: Project, action: ProjectAction): void {
+  const { deleting, stopped, running_deployment_id } = project;
+  const why = whyNotProject(action, { deleting, stopped, running: running_deployment_id !== null });
+  if (why === null) return;
+  const next = stopped
+    ? `berth start ${project.name}`
+    : action === 'start'
+      ? `berth restart ${project.name}`
+      : `berth deploy ${project.name}`;
+  throw refused('wrong_state', `${project.name} cannot ${action}: ${why}`, next);
+}

@@ -1,0 +1,32 @@
+/** Finds the release of a rollback, a restart or a start that names no deployment. Pure. */
+import type { Trigger } from '@berth/wire/deployment';
+import type { DeploymentRecord } from '../domain/records.ts';
+
+/** A deployment that ran or runs. Lists of them are newest first. */
+export type Ran = Pick<DeploymentRecord, 'id' | 'generation' | 'rollback_of' | 'trigger'>;
+
+/** They deploy what runs once more. A rollback goes back in time instead. */
+const COPIES: readonly (Trigger | null)[] = ['restart', 'start', 'data', 'drain'];
+
+/**
+ * Returns the next older release that ran before the one that runs or ran last; null: there is none. A rollback continues from its
+ * target, so repeated rollbacks go further and further back and never return.
+ *
+ *   deployments 1 (release A), 2 (B), 3 (C): from 3 to 2; the rollback 4 (B) goes to 1; the rollback 5 (A) goes nowhere
+ */
+export function nextOlder(ran: readonly Ran[]): Ran | null {
+  const newest = ran[0];
+  if (newest === undefined) return null;
+  const byId = new Map(ran.map((d) => [d.id, d]));
+  const previous = (d: Ran): Ran | undefined => byId.get(d.rollback_of ?? '');
+  const releaseOf = (d: Ran): string => {
+    let origin = d;
+    for (let next = previous(d); next !== undefined; next = previous(next)) origin = next;
+    return origin.rollback_of ?? origin.id;
+  };
+  let at = newest;
+  for (let next = previous(at); next !== undefined && COPIES.includes(at.trigger); next = previous(at)) at = next;
+  const position = previous(at)?.generation ?? at.generation;
+  const release = releaseOf(newest);
+  return ran.find((d) => d.generation < position && releaseOf(d) !== release) ?? null;
+}

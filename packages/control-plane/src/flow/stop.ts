@@ -1,0 +1,86 @@
+/**
+ * Stops a project and keeps it stopped. Its running deployment stays `running`: release, route, node and image stay reserved. Its
+ * container is stopped and kept, its route leads to a page, and it has no health.
+ *
+ *   stop ──▶ deployments in progress are cancelled; the route leads to the page; a retire task stops the container
+ *   the node reports it running again ──▶ another task stops it
+ *   a deployment that a person requests goes live ──▶ the project is not stopped any more; the old container is removed
+ *
+ * `stopped_first` says how far it is, as for stop-first (flow/single-writer.ts), so that no decision expects the container to run. Pure.
+ */
+import type { ObservedContainer } from '@berth/wire/node';
+import type { RouteChange } from '../domain/plan.ts';
+import type { DeploymentRecord, RouteRecord } from '../domain/records.ts';
+import { type Draft, isBerthAgent } from './draft.ts';
+import type { EventOf } from './events.ts';
+import { mayTry } from './retry.ts';
+import { routeTo } from './route.ts';
+import { createRetireTask } from './tasks.ts';
+
+const REASON = 'the project is stopped';
+export const STOPPED = 'the project is stopped; start it to serve again';
+const STOPPED_STATES: readonly string[] = ['created', 'exited', 'dead'];
+
+/** Includes a stop or a start that this plan decides. */
+export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
+  plan.stopped === undefined ? facts.project.stopped_at !== null : plan.stopped.at !== null;
+
+/** Returns whether it is the running deployment of a stopped project. Only a stop takes its health away. */
+export const isAtRest = (d: Pick<DeploymentRecord, 'status' | 'stopped_first' | 'health'>): boolean =>
+  d.status === 'running' && d.stopped_first !== null && d.health === null;
+
+/** Returns whether its report needs no decision: Berth stopped the container, and it is stopped. */
+export const restsAsExpected = (d: DeploymentRecord, container: ObservedContainer | null): boolean =>
+  isAtRest(d) && d.stopped_first === 'stopped' && (container === null || STOPPED_STATES.includes(container.state));
+
+/** Publishes the page instead of the container, and stops the container. */
+export function stopRunning(draft: Draft, d: DeploymentRecord): void {
+  showPage(draft, d);
+  if (isAtRest(d)) return;
+  draft.set(d, { stopped_first: 'asked', health: null, waiting: STOPPED });
+  draft.addLine(d, 'stopped', 'stopped on request: its host answers with a page; its release, node and data stay reserved');
+  stopContainer(draft, d);
+}
+
+function showPage(draft: Draft, d: DeploymentRecord): void {
+  const { route } = draft.facts;
+  const node = draft.node(d.node_id);
+  if (draft.plan.route !== null || route?.stopped === true) return;
+  if (route !== null) draft.plan.route = stoppedRoute(route);
+  else if (node !== undefined && d.host_port !== null) draft.plan.route = stoppedRoute(routeTo(draft, d, node, d.host_port).set);
+}
+
+export const stoppedRoute = (route: RouteRecord): RouteChange => ({ set: { ...route, stopped: true } });
+
+function stopContainer(draft: Draft, d: DeploymentRecord): void {
+  const node = draft.node(d.node_id);
+  const isStopping = draft.facts.tasks.some(
+    (t) => t.kind === 'retire' && 'stop' in t.payload && t.payload.stop?.some((s) => s.deployment_id === d.id) === true,
+  );
+  if (isStopping) return;
+  if (node !== undefined && !isBerthAgent(node)) {
+    const waiting = `${STOPPED}. The agent of ${node.hostname} cannot stop containers: this one runs on without requests`;
+    if (d.waiting === waiting) return;
+    draft.set(d, { waiting });
+    return draft.addLine(d, 'stopped', `the agent of ${node.hostname} cannot stop containers: this one runs on without requests`);
+  }
+  createRetireTask(draft, node, { of: d, remove: [], keep: null, drain: true, stop: [{ deployment_id: d.id, reason: REASON }] });
+}
+
+/** Handles a report about the container of a stopped project. It may run again: somebody started it, or an old task did. */
+export function keepStopped(draft: Draft, d: DeploymentRecord, { container, node_id }: EventOf<'observed'>, isListOld: boolean): void {
+  if (node_id !== d.node_id) return;
+  if (!isAtRest(d)) draft.set(d, { stopped_first: d.stopped_first ?? 'asked', health: null, waiting: STOPPED });
+  if (container === null) {
+    if (d.stopped_first !== 'stopped') draft.set(d, { stopped_first: 'stopped' });
+    return;
+  }
+  // The engine restarts a container that it did not stop itself, so an exited one is stopped too.
+  const isDone = STOPPED_STATES.includes(container.state) && d.stopped_first === 'stopped';
+  if (isDone || isListOld || !mayTry(draft, d)) return;
+  if (d.stopped_first === 'stopped') {
+    draft.set(d, { stopped_first: 'asked' });
+    draft.addLine(d, 'stopped', `its container is ${container.state} although the project is stopped; it is stopped again`);
+  }
+  stopContainer(draft, d);
+}

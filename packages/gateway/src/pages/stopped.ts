@@ -1,0 +1,10 @@
+/** The page of a stopped project. The reverse proxy fetches it, so it loads nothing and names nothing. */
+import { html } from './html.ts';
+import { renderPage } from './layout.ts';
+
+export const stoppedPage = (): string =>
+  renderPage({
+    title: 'Stopped',
+    body: html`<h1>This application is stopped</h1>
+<p>Somebody stopped it on purpose. It answers again when its team starts it.</p>`,
+  });
