@@ -175,7 +175,7 @@ async function releaseOf(stores: Stores, { projectId, rollbackOf: release }: New
 
 function noneThatRan({ rollbackOf: release, trigger }: NewDeployment, { project }: Facts): DomainError {
   const isOlder = release !== null && typeof release !== 'string' && release.find === 'older';
-  if (isOlder) return new DomainError('no_release', `project ${project.name} has no older release that ran`);
+  if (isOlder) return new DomainError('no_release', `project ${project.name} has no release older than the present one`);
   return new DomainError('no_release', `no version of project ${project.name} ever ran, so a ${trigger} has nothing to run; deploy it`);
 }
 

@@ -33,6 +33,7 @@ const MAX_BASES = 10;
 export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   const { project, tasks, uptime, limits } = facts;
   if (pushes === null || pushes.waiting.length === 0 || project.deleting_at !== null) return null;
+  if (project.stopped_at !== null) return skip({ pushes, covered: pushes.waiting, tip: null, ...IS_STOPPED }, facts);
   if (tasks.some((t) => t.kind === 'look') || pushes.hook.look_not_before > uptime.at || mustWait(facts)) return null;
   const node = chooseLooker(pushes.hook.look_failed_on, facts);
   if (node === null)
@@ -135,9 +136,13 @@ function lookFailed({ pushes, covered, why, isPassing, on }: Failed, facts: Fact
 /** `by`: the deployment that has the tip already. */
 type Skip = { reason: string; by: DeploymentRecord | null };
 
+/** Only people start a stopped project. */
+const IS_STOPPED: Skip = { reason: 'the project is stopped; deploy it to start it with this commit', by: null };
+
 /** Returns why the tip is not deployed; null: deploy it. Whatever is not known counts as a reason to deploy. */
 function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
   const { live, project } = facts;
+  if (project.stopped_at !== null) return IS_STOPPED;
   const newest = live.at(-1);
   const short = tip.slice(0, 12);
   if (newest !== undefined && commitOf(newest) === tip)
@@ -157,6 +162,7 @@ function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
 type Outcome = { pushes: Pushes; covered: DeliveryRecord[]; tip: string | null };
 
 function deploy({ pushes, covered, tip, unlooked }: Outcome & { unlooked: string | null }, facts: Facts): Plan {
+  if (facts.project.stopped_at !== null) return skip({ pushes, covered, tip, ...IS_STOPPED }, facts);
   // `request` takes its ids from the other end.
   const id = facts.freshIds.at(-1);
   const newest = covered.at(-1);
