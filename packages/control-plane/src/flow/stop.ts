@@ -55,7 +55,7 @@ export const stoppedRoute = (route: RouteRecord): RouteChange => ({ set: { ...ro
 function stopContainer(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
   const isStopping = draft.facts.tasks.some(
-    (t) => t.kind === 'retire' && 'stop' in t.payload && t.payload.stop?.some((s) => s.deployment_id === d.id) === true,
+    (t) => t.kind === 'retire' && 'stop' in t.payload && t.payload.stop?.some((s) => s.deployment_id === d.id),
   );
   if (isStopping) return;
   if (node !== undefined && !isBerthAgent(node)) {
