@@ -155,7 +155,8 @@ describe('cancel', () => {
 describe('rollback', () => {
   const rollback = (body: unknown) => api.call('rollback', { params: { id: project }, body });
   test('requires an existing deployment of this project with an image', async () => {
-    expect(rulesOf(await rollback({}))).toEqual(['deployment_id:required']);
+    const without = await rollback({});
+    expect([without.status, without.json['code']]).toEqual([409, 'no_release']);
     expect(rulesOf(await rollback({ deployment_id: 'a b' }))).toEqual(['deployment_id:id']);
     expect(rulesOf(await rollback({ deployment_id: 'nobody' }))).toEqual(['deployment_id:exists']);
     const id = await deploy(api, project);

@@ -185,7 +185,9 @@ test('exactly the routes that create a resource for a person take an Idempotency
     'createUser',
     'importSecret',
     'redeliver',
+    'restartProject',
     'rollback',
+    'startProject',
   ]);
   expect(creating.filter(([, route]) => !takesIdempotencyKey(route))).toEqual([]);
   const declared = operations().filter(({ parameters }) => (parameters ?? []).some((p) => p.name === 'Idempotency-Key'));
