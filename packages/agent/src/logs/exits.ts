@@ -42,6 +42,8 @@ const ANSWER_MS = 2_000;
 const MAX_QUEUED = 50;
 const MAX_KNOWN = 2_000;
 const READS_AT_ONCE = 2;
+/** The engine reads the last lines a moment after the end, and starts the container again after 100 ms at the earliest. */
+const LAST_LINES_MS = 50;
 /** A container that the engine starts again and again is reported at most this often. */
 const RESTARTS_EVERY_MS = 30_000;
 
@@ -81,14 +83,14 @@ export function createExits({ docker, redactOf, client, nodeId, isOwn, log, read
       truncated: leftOut > 0,
     };
   }
-  /** Reports the run before the one that runs now. Its lines are those before the present start. */
+  /** Reports the run before the one that runs now. */
   async function reportBefore(container: Container, startedAt: string): Promise<void> {
     const before = { ...container, startedAt };
     if (!isWanted(before)) return;
     remember(before);
     const end = await docker.lastEnd(container.id, startedAt).catch(() => null);
     const ended = { state: 'exited', exitCode: end?.exitCode ?? 0, oomKilled: end?.outOfMemory ?? false, finishedAt: container.finishedAt };
-    await send({ ...before, ...ended }, container.startedAt, (read) => ({ ...read, exit_code: end?.exitCode ?? null }));
+    await send({ ...before, ...ended }, endOfLines(container), (read) => ({ ...read, exit_code: end?.exitCode ?? null }));
   }
   async function report(container: Container): Promise<void> {
     if (!isWanted(container)) return;
@@ -174,4 +176,10 @@ export function createExits({ docker, redactOf, client, nodeId, isOwn, log, read
       await sending;
     },
   };
+}
+
+/** Returns when the lines of the run before end. The engine notes a start after the first lines of the new run, so the end decides. */
+function endOfLines({ startedAt, finishedAt }: Container): string | null {
+  const end = Date.parse(finishedAt ?? '');
+  return end < Date.parse(startedAt ?? '') ? new Date(end + LAST_LINES_MS).toISOString() : startedAt;
 }
