@@ -134,7 +134,6 @@ describe.skipIf(reason !== undefined)(`runtime logs${reason === undefined ? '' :
       const ticks = viewer.ticks();
       const missing = (ticks.at(-1) ?? 0) - (ticks[0] ?? 0) + 1 - ticks.length;
       expect(lost(viewer, i)).toBe(BURST - bursts(viewer) + missing);
-      expect(lost(viewer, i)).toBeGreaterThan(1_000);
     }
 
     const exits = async (id: string): Promise<ContainerExit[]> => (await berth.api.call('deploymentExits', { params: { id } })).items;
