@@ -176,6 +176,7 @@ describe('--json', () => {
     await run(`cancel ${back}`);
     await run(`deploy shop --detach`);
     await run('cancel shop');
+    for (const line of ['restart shop --detach', 'cancel shop', 'stop shop', 'start shop --detach', 'cancel shop']) await run(line);
 
     const hook = await run('hook create shop --forge generic');
     await call('receiveHook', { params: { id: shop }, headers: { authorization: `Bearer ${String(hook['secret'])}` }, as: null, body: {} });

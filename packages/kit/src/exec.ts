@@ -140,11 +140,19 @@ async function passBytes(stream: Readable, onOutput: (bytes: Buffer) => Promise<
 
 async function writeInput(input: AsyncIterable<Uint8Array>, stdin: Writable, onError: (error: unknown) => void): Promise<void> {
   async function* watched(): AsyncGenerator<Uint8Array> {
+    const parts = input[Symbol.asyncIterator]();
     try {
-      yield* input;
-    } catch (error) {
-      onError(error);
-      throw error;
+      for (;;) {
+        // Only errors of the input itself: when the program stops reading, `pipeline` throws EPIPE into this generator at the `yield`.
+        const next = await parts.next().catch((error: unknown) => {
+          onError(error);
+          throw error;
+        });
+        if (next.done === true) return;
+        yield next.value;
+      }
+    } finally {
+      await parts.return?.();
     }
   }
   // If the program exits without reading everything, its exit code says why.
