@@ -42,7 +42,6 @@ const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts
 const LONGEST = [
   'control-plane/test/api/on-postgres.real.test.ts',
   'control-plane/test/sim/two-control-planes.real.test.ts',
-  'test/e2e/data-faults.test.ts',
   'test/e2e/drain.test.ts',
   'test/e2e/fail-points-quick.test.ts',
   'control-plane/test/monitor/scanner.real.test.ts',

@@ -405,10 +405,11 @@ describe('a scan that was ended', () => {
     const abort = new AbortController();
     const scan = ds.look({}, abort.signal);
     const refused = expect(scan).rejects.toThrow('enough');
-    const hashed = await waitFor('some files are hashed', () => ds.seen.find(({ step, files }) => step === 'hashing' && files >= 5));
+    const busy = { deadlineMs: 60_000 };
+    const hashed = await waitFor('some files are hashed', () => ds.seen.find(({ step, files }) => step === 'hashing' && files >= 5), busy);
     const kept = join(ds.stateDir, 'datasets', 'ds-1', 'last-scan');
     const before = Date.now();
-    await waitFor('that is kept', () => existsSync(kept) && statSync(kept).mtimeMs > before);
+    await waitFor('that is kept', () => existsSync(kept) && statSync(kept).mtimeMs > before, busy);
     abort.abort(new Error('enough'));
     await refused;
     expect(hashed.files).toBeLessThan(count);
@@ -707,7 +708,7 @@ writeSync(1, run().stdout);`),
     const ds = monitored({ workers: 1, peopleWait: () => waiting });
     // Not on the disk: the scan waits only for the processor.
     ds.file('big', '');
-    truncateSync(join(ds.folder, 'big'), 16 * 1024 ** 3);
+    truncateSync(join(ds.folder, 'big'), 64 * 1024 ** 3);
     const enough = new AbortController();
     const scan = expect(ds.look({}, enough.signal)).rejects.toThrow('enough');
     const busy = { deadlineMs: 45_000, intervalMs: 10 };
@@ -727,12 +728,10 @@ writeSync(1, run().stdout);`),
     };
     const some = 256 * 1024 ** 2;
     const gentle = await restsDuring(some);
-    waiting = false;
-    // The child learns it at its next check.
-    await restsDuring(some);
-    const quick = await restsDuring(some);
     expect(gentle).toBeGreaterThan(100);
-    expect(quick).toBeLessThan(gentle / 3);
+    waiting = false;
+    // The child learns it at the scanner's next check, which is late on a busy machine.
+    await waitFor('it rests no more', async () => (await restsDuring(some)) < gentle / 3, busy);
     enough.abort(new Error('enough'));
     await scan;
   });

@@ -28,10 +28,10 @@ import {
   versionFolder,
   versionsOn,
   watchVersions,
-} from './data-world.ts';
-import { startWriter, writerApp } from './data-writers.ts';
-import { type ManyNodes, type ManyNodesNode, startManyNodes, whyNotManyNodes } from './many-nodes-world.ts';
-import { versionOf } from './world.ts';
+} from '../e2e/data-world.ts';
+import { startWriter, writerApp } from '../e2e/data-writers.ts';
+import { type ManyNodes, type ManyNodesNode, startManyNodes, whyNotManyNodes } from '../e2e/many-nodes-world.ts';
+import { versionOf } from '../e2e/world.ts';
 
 const reason = whyNotManyNodes();
 
@@ -64,7 +64,7 @@ describe.skipIf(reason !== undefined)(`faults of data${reason === undefined ? ''
   const containers = async (project: string) => (await Promise.all(world.nodes.map((n) => containersOn(n, project)))).flat();
 
   it('a source that is rewritten all the time gives dataset_moving or a complete version, nothing else', {
-    timeout: 180_000,
+    timeout: 400_000,
   }, async () => {
     const small = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`rows/${i}.csv`, bytes(`row ${i}`, 20_000)]));
     const ledger = await newDataset(world, 'ledger', { 'total.bin': bytes('total', 2_000_000), ...small });
