@@ -731,7 +731,7 @@ writeSync(1, run().stdout);`),
     expect(gentle).toBeGreaterThan(100);
     waiting = false;
     // The child learns it at the scanner's next check, which is late on a busy machine.
-    await waitFor('it rests no more', async () => (await restsDuring(some)) < gentle / 3, busy);
+    await waitFor('it rests less', async () => (await restsDuring(some)) < gentle / 3, busy);
     enough.abort(new Error('enough'));
     await scan;
   });
