@@ -195,6 +195,7 @@ describe('--json', () => {
       'node cordon node-1',
       'node uncordon node-1',
       'node cache node-1',
+      'node disk node-1',
       'node volumes node-1',
       `node reset-secret ${world.home}`,
     ])

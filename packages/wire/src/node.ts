@@ -144,6 +144,35 @@ export const CacheRoom = Type.Object({
 });
 export type CacheRoom = Static<typeof CacheRoom>;
 
+/** The disk of a node: what uses it, which datasets an eviction removes and why, and the volumes, which no eviction touches. */
+export const NodeDiskView = Type.Object({
+  disk: orNull(Type.Unsafe<NodeDisk>({ ...NodeDisk, description: 'null: the agent has not reported it' })),
+  budget_bytes: Type.Number({ description: 'MAX_STORAGE of the node' }),
+  free_bytes: Type.Number({ description: 'left of the budget' }),
+  wanted_bytes: Type.Number(),
+  enough: Type.Boolean({ description: 'the evictions free `wanted_bytes`' }),
+  evict: Type.Array(
+    Type.Object({
+      kind: literals(['dataset']),
+      name: Type.String(),
+      bytes: Type.Number(),
+      why: Type.String(),
+    }),
+    { description: 'what would be evicted to make room for `bytes`, in order' },
+  ),
+  kept_bytes: Type.Number({ description: 'bytes of datasets that containers or kept releases use' }),
+  volumes: Type.Array(
+    Type.Object({
+      project: Type.String(),
+      name: Type.String(),
+      bytes: orNull(Type.Number({ description: 'null: not counted yet' })),
+      kept_of_deleted: Type.Boolean({ description: 'the project is deleted; an admin may delete the folder' }),
+    }),
+  ),
+  unavailable: Type.Optional(Type.String({ description: 'what this preview does not cover' })),
+});
+export type NodeDiskView = Static<typeof NodeDiskView>;
+
 export const Node = Type.Object({
   id: Id,
   hostname: Type.String(),

@@ -16,7 +16,7 @@ import { GIT_ROUTES } from './git.ts';
 import { IDENTITY_ROUTES } from './identity-routes.ts';
 import { JOINING_ROUTES } from './joining.ts';
 import { METRIC_ROUTES } from './metrics.ts';
-import { CacheRoom, Node, NodeRegister, Placement, Prewarm } from './node.ts';
+import { CacheRoom, Node, NodeDiskView, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
@@ -334,6 +334,17 @@ export const ROUTES = {
     query: Type.Object({ bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })) }),
     status: 200,
     answer: CacheRoom,
+  },
+  nodeDisk: {
+    method: 'GET',
+    path: '/api/nodes/:id/disk',
+    who: 'viewer',
+    scope: 'list',
+    summary: 'Show what uses the disk of a node, and what would be evicted, and why, to make room for `bytes`',
+    params: ByName,
+    query: Type.Object({ bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })) }),
+    status: 200,
+    answer: NodeDiskView,
   },
   placement: {
     method: 'GET',

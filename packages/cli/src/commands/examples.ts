@@ -88,6 +88,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'node prewarm': ['berth node prewarm node-1 prices', 'copies the dataset prices to node-1 in advance'],
   'node volumes': ['berth node volumes node-1', 'lists the volumes on node-1, also those of deleted projects'],
   'node volumes delete': ['berth node volumes delete node-1 vol_123', 'asks, then deletes volumes that no project uses'],
+  'node disk': ['berth node disk node-1 --bytes 20GiB', 'shows what uses the disk, and what would be evicted for 20 GiB, and why'],
   'node cache': ['berth node cache node-1 --bytes 20GiB', 'shows whether 20 GiB would fit, and what would be evicted'],
   'node join-token': ['berth node join-token --role builder', 'prints the command that makes a new machine a builder'],
   'node join-token list': ['berth node join-token list', 'shows the tokens that were made, and which are used'],

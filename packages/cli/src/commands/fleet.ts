@@ -55,6 +55,8 @@ const nodeText = (cli: Cli, node: Node): string =>
     ],
   ]);
 
+const sizeOf = (size: number | null | undefined): string | null => (size === null || size === undefined ? null : bytes(size));
+
 export const FLEET_COMMANDS: readonly Command[] = [
   listCommand('listNodes', {
     name: 'node list',
@@ -113,6 +115,29 @@ export const FLEET_COMMANDS: readonly Command[] = [
         ...(room.wanted_bytes === 0
           ? []
           : [room.enough ? `${bytes(room.wanted_bytes)} would fit` : `${bytes(room.wanted_bytes)} would not fit`]),
+      ].join('\n'),
+  }),
+  memberCommand('nodeDisk', {
+    name: 'node disk',
+    subject: NODE,
+    docs: { bytes: 'room to make, such as 20GiB' },
+    text: (_, { disk, ...view }) =>
+      [
+        record([
+          ['disk', disk === null ? 'not reported' : `${bytes(disk.free)} free of ${bytes(disk.total)}`],
+          ['datasets', sizeOf(disk?.datasets)],
+          ['images', sizeOf(disk?.images)],
+          ['build cache', sizeOf(disk?.build_cache)],
+          ['other', sizeOf(disk?.other)],
+          ['budget', `${bytes(view.free_bytes)} free of ${bytes(view.budget_bytes)}; ${bytes(view.kept_bytes)} are needed`],
+          ['note', view.unavailable ?? null],
+        ]),
+        ...view.evict.map((one) => `would be evicted: ${one.kind} ${one.name} (${bytes(one.bytes)}): ${one.why}`),
+        ...(view.wanted_bytes === 0 ? [] : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
+        ...view.volumes.map(
+          (v) =>
+            `volume: ${v.project}/${v.name} (${sizeOf(v.bytes) ?? 'not counted'})${v.kept_of_deleted ? ', kept, project deleted' : ''}`,
+        ),
       ].join('\n'),
   }),
   memberCommand('nodeVolumes', {

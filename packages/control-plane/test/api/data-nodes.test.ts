@@ -314,6 +314,17 @@ it('GET /api/nodes/:id/cache names the versions to evict, least recently used fi
   expect(await room(200)).toMatchObject({ evict: [{ dataset_id: 's2' }], freed_bytes: 300, enough: true });
   expect(await room(300)).toMatchObject({ evict: [{ dataset_id: 's2' }, { dataset_id: 's1' }], freed_bytes: 600, enough: true });
   expect(await room(800)).toMatchObject({ freed_bytes: 600, enough: false });
+  expect((await api.call('nodeDisk', { params: { id: here }, query: { bytes: 200 } })).json).toMatchObject({
+    disk: null,
+    budget_bytes: 1000,
+    free_bytes: 100,
+    enough: true,
+    kept_bytes: 300,
+    evict: [
+      { kind: 'dataset', name: 's2 v1', bytes: 300, why: 'no container and no kept release uses it; last used 2026-11-01T00:00:00Z' },
+    ],
+    volumes: [],
+  });
 });
 
 // If another control plane created the dataset and the notification was lost, the copy must stay.

@@ -122,7 +122,7 @@ export async function fill(api: Api): Promise<string[]> {
 }
 
 /** Not compared: about the process, or about the moment. */
-const OF_THE_PROCESS = ['me', 'placement', 'openapi', 'healthz', 'readyz', 'metrics', 'version', 'traefikConfig', 'cacheRoom'];
+const OF_THE_PROCESS = ['me', 'placement', 'openapi', 'healthz', 'readyz', 'metrics', 'version', 'traefikConfig', 'cacheRoom', 'nodeDisk'];
 
 /** A control plane in this process or another one. */
 type Callable = { call(name: RouteName, input?: Input): Promise<{ status: number; json: Record<string, unknown> }> };

@@ -12,6 +12,7 @@ import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
+import { maySee, volumesView } from './volumes.ts';
 import { copyView, drainView, nodeView } from '../views.ts';
 
 export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeChangeLog }): void {
@@ -110,6 +111,37 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     return { free_bytes, wanted_bytes, evict: room.evict, freed_bytes: room.freed, pinned_bytes: room.pinned, enough: room.enough };
   });
 
+  route('nodeDisk', async ({ params, query, access }) => {
+    const node = await stores.nodes.get(params.id);
+    const [free_bytes, wanted_bytes] = [freeStorage(node), query.bytes ?? 0];
+    const room = planEviction({ cached: node.cached, free: free_bytes, wanted: wanted_bytes, max: node.max_storage });
+    const all = await stores.volumes.onNode(node.id);
+    const seen = await stores.projects.visible([...new Set(all.map((copy) => copy.project_id))], access);
+    // Nobody is a member of a deleted project any more: admins see what it left.
+    const copies = all.filter((copy) => seen.has(copy.project_id) || (access.isAdmin && maySee(copy, access))).map(volumesView);
+    return {
+      disk: node.disk,
+      budget_bytes: node.max_storage,
+      free_bytes,
+      wanted_bytes,
+      enough: room.enough,
+      evict: room.evict.map((one) => ({
+        kind: 'dataset' as const,
+        name: `${one.name ?? one.dataset_id} v${one.version}`,
+        bytes: one.bytes,
+        why:
+          one.recopyable === true
+            ? `only kept releases use it, and the share still has it; last used ${one.last_used_at}`
+            : `no container and no kept release uses it; last used ${one.last_used_at}`,
+      })),
+      kept_bytes: room.pinned,
+      volumes: copies.flatMap(({ project, folders, kept_of_deleted }) =>
+        folders.map(({ name, bytes }) => ({ project, name, bytes, kept_of_deleted })),
+      ),
+      unavailable: UNLISTED,
+    };
+  });
+
   route('resetNodeSecret', async ({ params, request, access }) => {
     const node = await stores.nodes.resetSecret(params.id, now());
     const message = `the secret of node ${node.hostname} was reset`;
@@ -121,3 +153,6 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   route('deleteNode', async ({ params, query, access }) => view(await driver.deleteNode(params.id, query.force ?? false), access));
 }
+
+const UNLISTED =
+  'agents report images and build cache as totals only: old images go by KEEP_RELEASES after each task, the build cache by the engine’s own limit';

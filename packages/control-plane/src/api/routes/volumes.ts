@@ -25,7 +25,8 @@ export function volumeRoutes(route: Define, { stores, changes, now }: Pick<ApiDe
 }
 
 /** Admins see all projects, but their tokens may be limited to some. */
-const maySee = (copy: Pick<VolumeCopy, 'project_id'>, { only }: ProjectAccess): boolean => only === null || only.includes(copy.project_id);
+export const maySee = (copy: Pick<VolumeCopy, 'project_id'>, { only }: ProjectAccess): boolean =>
+  only === null || only.includes(copy.project_id);
 
 const STATES: Record<VolumeCopy['state'], VolumeState> = {
   current: 'in_use',
@@ -35,7 +36,7 @@ const STATES: Record<VolumeCopy['state'], VolumeState> = {
   deleting: 'deleting',
 };
 
-const volumesView = ({ id, project_id, project, state, names, sizes, bytes, changed_at }: VolumeCopy): NodeVolumes => ({
+export const volumesView = ({ id, project_id, project, state, names, sizes, bytes, changed_at }: VolumeCopy): NodeVolumes => ({
   copy: id,
   project_id,
   project,
