@@ -117,7 +117,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     const room = planEviction({ cached: node.cached, free: free_bytes, wanted: wanted_bytes, max: node.max_storage });
     const all = await stores.volumes.onNode(node.id);
     const seen = await stores.projects.visible([...new Set(all.map((copy) => copy.project_id))], access);
-    // Nobody is a member of a deleted project any more: admins see what it left.
+    // A deleted project has no members: admins see what it left.
     const copies = all.filter((copy) => seen.has(copy.project_id) || (access.isAdmin && maySee(copy, access))).map(volumesView);
     return {
       disk: node.disk,
