@@ -155,4 +155,4 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 }
 
 const UNLISTED =
-  'agents report images and build cache as totals only: old images go by KEEP_RELEASES after each task, the build cache by the engine’s own limit';
+  'agents report images and build cache as totals only: old images go by KEEP_RELEASES after each task, and Berth does not limit the build cache';
