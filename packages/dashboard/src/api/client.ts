@@ -1,0 +1,32 @@
+/** The typed client of wire/, for the origin of the page. The browser sends the session cookie. */
+import { ApiError, type CallInput, createClient, UnreachableError } from '@berth/wire/client';
+import type { AnswerOf, RouteName } from '@berth/wire/routes';
+import { reportAnswer, reportProblem } from './connection.ts';
+
+const client = createClient({ baseUrl: '' });
+
+/** An answer with its ETag, which a later change sends as `If-Match`. */
+export type Answered<N extends RouteName> = { answer: AnswerOf<N>; etag: string | null };
+
+/** A 5xx of a proxy has no problem document: the control plane itself did not answer. */
+export const isAway = (error: unknown): boolean =>
+  error instanceof UnreachableError || (error instanceof ApiError && [502, 503, 504].includes(error.status) && error.problem === null);
+
+export async function exchange<N extends RouteName>(name: N, input: CallInput<N>): Promise<Answered<N>> {
+  try {
+    const { answer, etag } = await client.exchange(name, input);
+    reportAnswer();
+    return { answer: answer as AnswerOf<N>, etag };
+  } catch (error) {
+    if (isAway(error)) reportProblem('away');
+    else if (error instanceof ApiError) {
+      reportAnswer();
+      if (error.status === 401 && name !== 'login') reportProblem('signed_out');
+    }
+    throw error;
+  }
+}
+
+export async function call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>> {
+  return (await exchange(name, input)).answer;
+}

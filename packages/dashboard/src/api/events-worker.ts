@@ -1,0 +1,30 @@
+/** Shared worker: one event stream for all tabs of a browser. */
+import { followEvents, type StreamNews } from './event-stream.ts';
+
+type Scope = { onconnect: ((event: MessageEvent) => void) | null };
+
+const ports = new Set<MessagePort>();
+/** A tab that joins later must know what the others were told. */
+let state: StreamNews | null = null;
+let stop: (() => void) | null = null;
+
+function tell(news: StreamNews): void {
+  if (news.kind !== 'event') state = news;
+  for (const port of ports) port.postMessage(news);
+}
+
+(globalThis as unknown as Scope).onconnect = ({ ports: [port] }) => {
+  if (port === undefined) return;
+  ports.add(port);
+  port.addEventListener('message', ({ data }) => {
+    if (data !== 'leave') return;
+    ports.delete(port);
+    if (ports.size > 0) return;
+    stop?.();
+    stop = null;
+    state = null;
+  });
+  port.start();
+  if (state !== null) port.postMessage(state.kind === 'open' ? { kind: 'open', again: false } : state);
+  stop ??= followEvents(tell);
+};

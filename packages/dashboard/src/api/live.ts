@@ -1,0 +1,105 @@
+/**
+ * Live updates. Events of the control plane are hints: each one marks the queries that may have changed, and the page asks again.
+ * All tabs of a browser share one stream (events-worker.ts). A browser without shared workers has one stream for each visible tab.
+ */
+import type { Event } from '@berth/wire/event';
+import type { RouteName } from '@berth/wire/routes';
+import { reportAnswer, reportProblem, whenBack } from './connection.ts';
+import { followEvents, type StreamNews } from './event-stream.ts';
+import { queries } from './queries.ts';
+
+const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
+  deployment: ['listDeployments', 'projectDeployments', 'getDeployment', 'listProjects', 'getProject', 'listNodes', 'getNode'],
+  project: ['listProjects', 'getProject', 'listSecrets', 'projectDomains', 'getHook', 'listDeliveries', 'placement'],
+  node: ['listNodes', 'getNode', 'nodeDisk', 'cacheRoom', 'placement', 'nodeVolumes'],
+  dataset: ['listDatasets', 'getDataset', 'datasetVersions', 'datasetHistory', 'placement'],
+  user: ['listUsers', 'me', 'listTokens'],
+  hook: ['getHook', 'listDeliveries'],
+  notification: ['listNotifications', 'getNotification', 'listNotificationDeliveries'],
+  certificate: ['getProject', 'listProjects', 'projectDomains'],
+  domain: ['projectDomains', 'getProject'],
+  clean: ['cleanUps'],
+};
+
+/** Returns the routes whose answers an event of this kind may change. An unknown kind may change all. */
+export function routesOf(kind: string): readonly RouteName[] | null {
+  return BY_NOUN[kind.split('.')[0] ?? ''] ?? null;
+}
+
+/** Events within this time lead to one round of queries. */
+const GATHER_MS = 200;
+let waiting: Set<RouteName> | 'all' | null = null;
+
+function mark(event: Pick<Event, 'kind'>): void {
+  const routes = routesOf(event.kind);
+  if (waiting === null) setTimeout(flush, GATHER_MS);
+  if (routes === null || waiting === 'all') waiting = 'all';
+  else waiting = new Set([...(waiting ?? []), ...routes, 'events']);
+}
+
+function flush(): void {
+  const marked = waiting;
+  waiting = null;
+  if (marked === null) return;
+  void queries.invalidateQueries({
+    predicate: ({ queryKey: [name] }) => marked === 'all' || marked.has(name as RouteName),
+  });
+}
+
+const listeners = new Set<(event: Event) => void>();
+/** Calls `listener` for each event. Returns the function that removes it. */
+export function onEvent(listener: (event: Event) => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function take(news: StreamNews): void {
+  if (news.kind === 'event') {
+    mark(news.event);
+    for (const listener of listeners) listener(news.event);
+  } else if (news.kind === 'open') {
+    reportAnswer();
+    // Events may have been missed before the stream opened.
+    if (news.again) void queries.invalidateQueries();
+  } else if (news.kind === 'away') reportProblem('away');
+  else reportProblem('signed_out');
+}
+
+/** Starts the stream. Returns the function that ends it. */
+export function startLive(): () => void {
+  const stopReturn = whenBack(() => void queries.invalidateQueries());
+  const stop = typeof SharedWorker === 'undefined' ? whileVisible() : shared();
+  return () => {
+    stopReturn();
+    stop();
+  };
+}
+
+function shared(): () => void {
+  const worker = new SharedWorker(new URL('./events-worker.ts', import.meta.url), { type: 'module', name: 'berth-events' });
+  worker.port.addEventListener('message', ({ data }: MessageEvent<StreamNews>) => take(data));
+  worker.port.start();
+  const leave = (): void => worker.port.postMessage('leave');
+  addEventListener('pagehide', leave);
+  return () => {
+    removeEventListener('pagehide', leave);
+    leave();
+    worker.port.close();
+  };
+}
+
+function whileVisible(): () => void {
+  let stop: (() => void) | null = null;
+  const change = (): void => {
+    if (document.visibilityState === 'hidden') {
+      stop?.();
+      stop = null;
+    } else stop ??= followEvents(take);
+  };
+  document.addEventListener('visibilitychange', change);
+  change();
+  return () => {
+    document.removeEventListener('visibilitychange', change);
+    stop?.();
+  };
+}

@@ -1,0 +1,75 @@
+/** Queries of the page. The key of a query is the name of its route and its input, so that events can say which queries are old. */
+import {
+  type InfiniteData,
+  infiniteQueryOptions,
+  QueryClient,
+  queryOptions,
+  type UseInfiniteQueryResult,
+  useInfiniteQuery,
+  useQuery,
+  type UseQueryResult,
+} from '@tanstack/react-query';
+import { ApiError, type CallInput } from '@berth/wire/client';
+import type { AnswerOf, RouteName } from '@berth/wire/routes';
+import { call, exchange, isAway } from './client.ts';
+
+/** What the page knows stays on the screen while the control plane is away; connection.ts says so. */
+export const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 30_000,
+      gcTime: 10 * 60_000,
+      refetchOnWindowFocus: true,
+      retry: (count, error) => isAway(error) || (count < 1 && !(error instanceof ApiError)),
+      retryDelay: (count) => Math.min(500 * 2 ** count, 5_000),
+      networkMode: 'always',
+    },
+    mutations: { networkMode: 'always', retry: false },
+  },
+});
+
+type Input<N extends RouteName> = Omit<CallInput<N>, 'signal' | 'headers'>;
+type Key<N extends RouteName> = readonly [N, Input<N>];
+
+export const ask = <N extends RouteName>(name: N, input: Input<N>) =>
+  queryOptions({
+    queryKey: [name, input] as Key<N>,
+    queryFn: ({ signal }): Promise<AnswerOf<N>> => call(name, { ...input, signal } as unknown as CallInput<N>),
+  });
+
+/** Reads a resource and keeps it up to date. */
+export const useAsk = <N extends RouteName>(name: N, input: Input<N>, options: { enabled?: boolean } = {}): UseQueryResult<AnswerOf<N>> =>
+  useQuery({ ...ask(name, input), ...options }) as UseQueryResult<AnswerOf<N>>;
+
+/** Like `useAsk`, with the ETag that a change sends as `If-Match`. */
+export const useAskWithTag = <N extends RouteName>(name: N, input: Input<N>): UseQueryResult<{ answer: AnswerOf<N>; etag: string | null }> =>
+  useQuery({
+    queryKey: [name, input, 'etag'],
+    queryFn: ({ signal }) => exchange(name, { ...input, signal } as unknown as CallInput<N>),
+  });
+
+type ItemOf<N extends RouteName> = AnswerOf<N> extends { items: (infer I)[] } ? I : never;
+type Page<N extends RouteName> = { items: ItemOf<N>[]; next_cursor: string | null };
+
+/** Pages of a list. `items` has all pages that were read; `more` reads the next one. */
+export function useList<N extends RouteName>(
+  name: N,
+  input: Input<N>,
+  options: { enabled?: boolean } = {},
+): { items: ItemOf<N>[]; more: (() => void) | null; query: UseInfiniteQueryResult<InfiniteData<Page<N>>> } {
+  const query = useInfiniteQuery({
+    ...infiniteQueryOptions({
+      queryKey: [name, input, 'pages'],
+      initialPageParam: null as string | null,
+      queryFn: async ({ pageParam, signal }): Promise<Page<N>> => {
+        const given = input as { query?: object };
+        const query = { ...given.query, ...(pageParam === null ? {} : { cursor: pageParam }) };
+        return (await call(name, { ...input, query, signal } as unknown as CallInput<N>)) as unknown as Page<N>;
+      },
+      getNextPageParam: (last: Page<N>) => last.next_cursor,
+    }),
+    ...options,
+  });
+  const items = query.data?.pages.flatMap((page) => page.items) ?? [];
+  return { items, more: query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null, query };
+}

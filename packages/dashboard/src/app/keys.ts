@@ -1,0 +1,35 @@
+/** Keyboard shortcuts. `g` and a letter go to a page; none works while somebody types. */
+import { useEffect } from 'react';
+
+export type Shortcut = { keys: string; label: string; run: () => void };
+
+const isTyping = (target: EventTarget | null): boolean =>
+  target instanceof HTMLElement && (target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+
+/** Longest time between the keys of a sequence such as `g p`. */
+const SEQUENCE_MS = 1_200;
+
+export function useShortcuts(shortcuts: readonly Shortcut[]): void {
+  useEffect(() => {
+    let before: { key: string; at: number } | null = null;
+    const press = (event: KeyboardEvent): void => {
+      const command = event.metaKey || event.ctrlKey;
+      const key = event.key.toLowerCase();
+      const found = (keys: string): Shortcut | undefined => shortcuts.find((one) => one.keys === keys);
+      const typing = isTyping(event.target);
+      let hit: Shortcut | undefined;
+      if (command && !event.altKey && !event.shiftKey) hit = found(`mod+${key}`);
+      else if (!typing && !event.altKey && !command && document.querySelector('[role="dialog"]') === null) {
+        hit = before !== null && Date.now() - before.at < SEQUENCE_MS ? found(`${before.key} ${key}`) : undefined;
+        hit ??= found(event.key);
+        before = { key, at: Date.now() };
+      }
+      if (hit === undefined) return;
+      event.preventDefault();
+      before = null;
+      hit.run();
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  }, [shortcuts]);
+}

@@ -1,0 +1,24 @@
+/** The head of a page. */
+import { type ReactNode, useEffect } from 'react';
+import { Column, Row } from '../ui/layout.tsx';
+import { Text, Title } from '../ui/text.tsx';
+
+type PageProps = { title: string; lead?: ReactNode; actions?: ReactNode; children: ReactNode };
+/** `title` is the h1 and the title of the tab. `lead` is one sentence that says how things are. */
+export function Page({ title, lead, actions, children }: PageProps) {
+  useEffect(() => {
+    document.title = `${title} · Berth`;
+  }, [title]);
+  return (
+    <Column gap="lg">
+      <Column gap="xs">
+        <Row justify="between" align="start">
+          <Title>{title}</Title>
+          {actions !== undefined && <Row gap="xs">{actions}</Row>}
+        </Row>
+        {lead !== undefined && <Text size="md">{lead}</Text>}
+      </Column>
+      {children}
+    </Column>
+  );
+}

@@ -1,0 +1,107 @@
+/** The command palette: go to a page, a project, a node or a dataset by a few letters. */
+import { useDeferredValue, useId, useMemo, useRef, useState } from 'react';
+import { useList } from '../api/queries.ts';
+import { Dialog } from '../ui/overlay.tsx';
+import { TextField } from '../ui/fields.tsx';
+
+export type Target = { label: string; kind: string; go: () => void };
+
+/** Letters in order anywhere; a run at the start of a word counts more. Returns null if a letter is missing. */
+export function score(label: string, typed: string): number | null {
+  const text = label.toLowerCase();
+  let at = 0;
+  let points = 0;
+  for (const letter of typed.toLowerCase().replaceAll(' ', '')) {
+    const found = text.indexOf(letter, at);
+    if (found < 0) return null;
+    points += found === at ? 3 : found === 0 || /[\s/.-]/.test(text[found - 1] ?? '') ? 2 : 0;
+    at = found + 1;
+  }
+  return points - text.length / 100;
+}
+
+const SHOWN = 12;
+type PaletteProps = { open: boolean; onClose: () => void; pages: readonly Target[]; openAt: (path: string) => void };
+export function Palette({ open, onClose, pages, openAt }: PaletteProps) {
+  return (
+    <Dialog open={open} onClose={onClose} title="Go to …" size="lg">
+      {open && <Search pages={pages} onClose={onClose} openAt={openAt} />}
+    </Dialog>
+  );
+}
+
+function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
+  const [typed, setTyped] = useState('');
+  const [chosen, setChosen] = useState(0);
+  const wanted = useDeferredValue(typed);
+  const projects = useList('listProjects', { query: { limit: 200 } });
+  const nodes = useList('listNodes', { query: { limit: 200 } });
+  const datasets = useList('listDatasets', { query: { limit: 200 } });
+  const list = useRef<HTMLUListElement>(null);
+  const id = useId();
+  // Names beyond the first 200 are asked for page by page while somebody searches.
+  if (wanted.length > 1) projects.more?.();
+  const found = useMemo(() => {
+    const all: Target[] = [
+      ...pages,
+      ...projects.items.map(({ name }) => ({ label: name, kind: 'project', go: () => openAt(`/projects/${name}`) })),
+      ...nodes.items.map(({ id, hostname }) => ({ label: hostname, kind: 'node', go: () => openAt(`/nodes/${id}`) })),
+      ...datasets.items.map(({ name }) => ({ label: name, kind: 'dataset', go: () => openAt(`/datasets/${encodeURIComponent(name)}`) })),
+    ];
+    return all
+      .map((target) => ({ target, points: score(target.label, wanted) }))
+      .filter(({ points }) => points !== null)
+      .sort((a, b) => (b.points ?? 0) - (a.points ?? 0))
+      .slice(0, SHOWN)
+      .map(({ target }) => target);
+  }, [wanted, pages, projects.items, nodes.items, datasets.items, openAt]);
+  const active = Math.min(chosen, found.length - 1);
+  const run = (target: Target | undefined): void => {
+    if (target === undefined) return;
+    onClose();
+    target.go();
+  };
+  return (
+    <div
+      role="search"
+      onKeyDown={(event) => {
+        if (event.key === 'ArrowDown') setChosen((active + 1) % Math.max(1, found.length));
+        else if (event.key === 'ArrowUp') setChosen((active - 1 + found.length) % Math.max(1, found.length));
+        else if (event.key === 'Enter') run(found[active]);
+        else return;
+        event.preventDefault();
+      }}
+    >
+      <TextField
+        label="Name of a page, project, node or dataset"
+        value={typed}
+        onChange={(text) => {
+          setTyped(text);
+          setChosen(0);
+        }}
+        autoFocus
+      />
+      <p className="visually-hidden" role="status">
+        {found.length === 0 ? 'nothing found' : `${found.length} found; ${found[active]?.label ?? ''}`}
+      </p>
+      <ul ref={list} id={id} style={{ listStyle: 'none', margin: '12px 0 0', padding: 0 }} className="nav">
+        {found.map((target, index) => (
+          <li key={`${target.kind} ${target.label}`}>
+            <a
+              href="#"
+              aria-current={index === active ? 'page' : undefined}
+              onClick={(event) => {
+                event.preventDefault();
+                run(target);
+              }}
+            >
+              <span>{target.label}</span>
+              <span style={{ marginLeft: 'auto', color: 'var(--quiet)', fontSize: '0.8rem' }}>{target.kind}</span>
+            </a>
+          </li>
+        ))}
+        {found.length === 0 && <li style={{ padding: 12, color: 'var(--quiet)' }}>Nothing found</li>}
+      </ul>
+    </div>
+  );
+}

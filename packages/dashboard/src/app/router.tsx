@@ -1,0 +1,73 @@
+/** The addresses of the dashboard. Each page is loaded when somebody opens it. */
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router';
+import { ApiError } from '@berth/wire/client';
+import { Problem } from '../parts/problem.tsx';
+import { Waiting } from '../ui/feedback.tsx';
+import { NotFound } from './not-found.tsx';
+import { reportProblem } from '../api/connection.ts';
+import { Shell } from './shell.tsx';
+
+/** Search parameters are text. Pages read those that they know. */
+const textSearch = (search: Record<string, unknown>): Record<string, string> =>
+  Object.fromEntries(Object.entries(search).map(([key, value]) => [key, String(value)]));
+
+const root = createRootRoute({ component: Shell, notFoundComponent: NotFound, validateSearch: textSearch });
+
+/** After an upgrade the files of the old page are gone. */
+async function load<M>(module: Promise<M>): Promise<M> {
+  try {
+    return await module;
+  } catch (error) {
+    reportProblem('outdated');
+    throw error;
+  }
+}
+
+const at = <P extends string>(path: P, page: () => Promise<Record<string, unknown>>) =>
+  createRoute({
+    getParentRoute: () => root,
+    path,
+    component: lazyRouteComponent(() => load(page() as Promise<{ Page: () => React.ReactNode }>), 'Page'),
+  });
+
+const routes = [
+  at('/', () => import('../pages/overview.tsx')),
+  at('/projects', () => import('../pages/projects.tsx')),
+  at('/projects/new', () => import('../pages/new-project.tsx')),
+  at('/projects/$name', () => import('../pages/project.tsx')),
+  at('/projects/$name/$tab', () => import('../pages/project.tsx')),
+  at('/deployments/$id', () => import('../pages/deployment.tsx')),
+  at('/nodes', () => import('../pages/nodes.tsx')),
+  at('/nodes/$name', () => import('../pages/node.tsx')),
+  at('/datasets', () => import('../pages/datasets.tsx')),
+  at('/datasets/$name', () => import('../pages/dataset.tsx')),
+  at('/routes', () => import('../pages/routes.tsx')),
+  at('/activity', () => import('../pages/activity.tsx')),
+  at('/notifications', () => import('../pages/notifications.tsx')),
+  at('/people', () => import('../pages/people.tsx')),
+  at('/system', () => import('../pages/system.tsx')),
+  at('/account', () => import('../pages/account.tsx')),
+];
+
+export const router = createRouter({
+  routeTree: root.addChildren(routes),
+  defaultPreload: 'intent',
+  defaultPendingComponent: () => <Waiting what="the page" />,
+  defaultErrorComponent: ({ error }) =>
+    error instanceof ApiError && error.status === 404 ? <NotFound /> : <Problem error={error} what="This page" again={() => location.reload()} />,
+  scrollRestoration: true,
+  // Values stay text: `?n=1` is "1".
+  parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
+  stringifySearch: (search) => {
+    const text = new URLSearchParams(
+      Object.entries(search).flatMap(([key, value]) => (value === undefined || value === '' ? [] : [[key, String(value)]])),
+    ).toString();
+    return text === '' ? '' : `?${text}`;
+  },
+});
+
+declare module '@tanstack/react-router' {
+  interface Register {
+    router: typeof router;
+  }
+}

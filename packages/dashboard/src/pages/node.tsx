@@ -1,0 +1,8 @@
+import { Page as Head } from '../app/page.tsx';
+import { Text } from '../ui/text.tsx';
+
+export const Page = () => (
+  <Head title="Node">
+    <Text>This page is not built yet.</Text>
+  </Head>
+);

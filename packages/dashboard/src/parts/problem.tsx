@@ -1,0 +1,44 @@
+/** A server error, shown once, where it belongs: the sentence of the server, its code and the id for the log. */
+import { ApiError } from '@berth/wire/client';
+import { isAway } from '../api/client.ts';
+import { Button } from '../ui/controls.tsx';
+import { Note } from '../ui/feedback.tsx';
+import { Row } from '../ui/layout.tsx';
+import { Text } from '../ui/text.tsx';
+
+/** Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields. */
+export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
+  if (!(error instanceof ApiError)) return {};
+  return Object.fromEntries((error.problem?.errors ?? []).map(({ field, message }) => [field, message]));
+}
+
+export function problemText(error: unknown): string {
+  if (isAway(error)) return 'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
+  if (error instanceof ApiError) {
+    if (error.code === 'changed_meanwhile') return 'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
+    return error.message;
+  }
+  return error instanceof Error ? error.message : String(error);
+}
+
+export function Problem({ error, what, again }: { error: unknown; what: string; again?: () => void }) {
+  const request = error instanceof ApiError ? error.problem?.request_id : undefined;
+  return (
+    <Note tone="bad" title={`${what} failed`} live>
+      <Text>{problemText(error)}</Text>
+      {error instanceof ApiError && (
+        <Text size="xs" tone="quiet">
+          {error.code}
+          {request === undefined ? '' : ` · request ${request}`}
+        </Text>
+      )}
+      {again !== undefined && (
+        <Row>
+          <Button size="xs" onClick={again}>
+            Try again
+          </Button>
+        </Row>
+      )}
+    </Note>
+  );
+}

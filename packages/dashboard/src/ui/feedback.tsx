@@ -1,0 +1,76 @@
+/** What the page tells: notes, errors, progress, empty lists. */
+import { Alert, Loader, Progress as MantineProgress, Skeleton } from '@mantine/core';
+import type { ReactNode } from 'react';
+
+export type Tone = 'info' | 'ok' | 'warn' | 'bad';
+const COLORS: Record<Tone, string> = { info: 'blue', ok: 'green', warn: 'orange', bad: 'red' };
+const MARKS: Record<Tone, string> = { info: 'i', ok: '✓', warn: '▲', bad: '✕' };
+
+type NoteProps = { tone?: Tone; title?: ReactNode; children?: ReactNode; live?: boolean; onClose?: () => void };
+/** `live`: screen readers say it when it appears. */
+export const Note = ({ tone = 'info', title, children, live = false, onClose }: NoteProps) => (
+  <Alert
+    color={COLORS[tone]}
+    variant="light"
+    title={title}
+    icon={<span aria-hidden>{MARKS[tone]}</span>}
+    role={live ? (tone === 'bad' ? 'alert' : 'status') : 'note'}
+    {...(onClose === undefined ? {} : { withCloseButton: true, onClose, closeButtonLabel: 'Close' })}
+    styles={{ title: { color: 'var(--mantine-color-text)' }, message: { color: 'var(--mantine-color-text)' } }}
+  >
+    {children}
+  </Alert>
+);
+
+export const Waiting = ({ what }: { what: string }) => (
+  <div role="status" style={{ padding: 24, display: 'flex', gap: 12, alignItems: 'center' }}>
+    <Loader size="sm" aria-hidden />
+    <span>Loading {what} …</span>
+  </div>
+);
+
+/** Grey lines in the place of text that is still loading, so that the page does not jump. */
+export const Ghost = ({ lines = 3 }: { lines?: number }) => (
+  <div aria-hidden style={{ display: 'grid', gap: 10, padding: 16 }}>
+    {Array.from({ length: lines }, (_, i) => (
+      <Skeleton key={i} height={14} width={`${90 - ((i * 17) % 40)}%`} />
+    ))}
+  </div>
+);
+
+export const Progress = ({ value, label }: { value: number; label: string }) => (
+  <MantineProgress.Root size="lg">
+    <MantineProgress.Section value={Math.max(0, Math.min(100, value))} aria-label={label} />
+  </MantineProgress.Root>
+);
+
+type Share = { label: string; value: number; color: string };
+/** One bar made of parts, with a legend in words. */
+export function Bar({ parts, total, label, format }: { parts: readonly Share[]; total: number; label: string; format: (value: number) => string }) {
+  const shown = parts.filter(({ value }) => value > 0);
+  return (
+    <div>
+      <div role="img" aria-label={`${label}: ${shown.map((part) => `${part.label} ${format(part.value)}`).join(', ')}`}>
+        <MantineProgress.Root size={18} radius="sm">
+          {shown.map((part) => (
+            <MantineProgress.Section
+              key={part.label}
+              value={total === 0 ? 0 : (part.value / total) * 100}
+              color={part.color}
+              withAria={false}
+              title={`${part.label} ${format(part.value)}`}
+            />
+          ))}
+        </MantineProgress.Root>
+      </div>
+      <ul style={{ display: 'flex', flexWrap: 'wrap', gap: '4px 16px', margin: '8px 0 0', padding: 0, listStyle: 'none', fontSize: '0.8rem' }}>
+        {shown.map((part) => (
+          <li key={part.label}>
+            <span aria-hidden style={{ display: 'inline-block', width: 10, height: 10, background: part.color, borderRadius: 2, marginRight: 6 }} />
+            {part.label} {format(part.value)}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

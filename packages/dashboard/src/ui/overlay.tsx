@@ -1,0 +1,69 @@
+/** Dialogs. The focus stays inside and returns to where it was. */
+import { Modal } from '@mantine/core';
+import { type ReactNode, useState } from 'react';
+import { Button } from './controls.tsx';
+import { TextField } from './fields.tsx';
+import { Note } from './feedback.tsx';
+import { Column, Row } from './layout.tsx';
+
+type DialogProps = { open: boolean; onClose: () => void; title: string; children: ReactNode; size?: 'sm' | 'md' | 'lg' | 'xl'; closable?: boolean };
+export const Dialog = ({ open, onClose, title, children, size = 'md', closable = true }: DialogProps) => (
+  <Modal
+    opened={open}
+    onClose={onClose}
+    title={title}
+    size={size}
+    withCloseButton={closable}
+    closeOnEscape={closable}
+    closeOnClickOutside={closable}
+    closeButtonProps={{ 'aria-label': 'Close' }}
+    transitionProps={{ duration: 0 }}
+  >
+    {children}
+  </Modal>
+);
+
+type ConfirmProps = {
+  open: boolean;
+  onClose: () => void;
+  title: string;
+  /** What happens, in full sentences. */
+  children: ReactNode;
+  action: string;
+  danger?: boolean;
+  /** The person must type this text, for changes that cannot be undone. */
+  typed?: string;
+  busy?: boolean;
+  error?: string | null;
+  onConfirm: () => void;
+};
+export function Confirm({ open, onClose, title, children, action, danger = false, typed, busy = false, error = null, onConfirm }: ConfirmProps) {
+  const [text, setText] = useState('');
+  const reason = typed !== undefined && text !== typed ? `type ${typed} first` : null;
+  return (
+    <Dialog open={open} onClose={onClose} title={title}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (reason === null && !busy) onConfirm();
+        }}
+      >
+        <Column>
+          <div>{children}</div>
+          {typed !== undefined && <TextField label={`Type ${typed} to confirm`} value={text} onChange={setText} autoFocus />}
+          {error !== null && (
+            <Note tone="bad" live>
+              {error}
+            </Note>
+          )}
+          <Row justify="end">
+            <Button onClick={onClose}>Keep as it is</Button>
+            <Button type="submit" look={danger ? 'danger' : 'main'} reason={reason} busy={busy}>
+              {action}
+            </Button>
+          </Row>
+        </Column>
+      </form>
+    </Dialog>
+  );
+}
