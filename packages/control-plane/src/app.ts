@@ -434,6 +434,7 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
     jwtSecrets: () => inUse.read().jwt,
     registry,
     packageDir: config.PACKAGE_DIR ?? null,
+    dashboardDir: config.DASHBOARD_DIR ?? null,
     hasShare: config.DATASET_NFS_BASE_PATH !== undefined,
     allowedGitHosts: config.ALLOWED_GIT_HOSTS ?? [],
     notify: {

@@ -181,6 +181,11 @@ export const SETTINGS = {
     shown: 'none: the command of a join token needs Berth on the machine',
     parse: absolutePath,
   },
+  DASHBOARD_DIR: {
+    doc: 'Folder with the built dashboard (index.html and assets/), which is served at /',
+    shown: 'none: no dashboard is served',
+    parse: absolutePath,
+  },
   REGISTRY_USER: { doc: 'User name for the registry', default: '', parse: text },
   REGISTRY_PASSWORD: { doc: 'Password for the registry', default: '', parse: text },
   DATASET_NFS_BASE_PATH: {

@@ -170,9 +170,9 @@ export function createDefine(
     return done.text;
   }
 
-  // The HEAD route that Fastify adds to each GET route has the same config.
+  // The HEAD route that Fastify adds to each GET route has the same config. Pages and their files are not part of the API.
   server.addHook('onRoute', (options) => {
-    if (options.config?.routeName === undefined && !options.url.startsWith('/docs'))
+    if (options.config?.routeName === undefined && !/^\/(?:docs|assets)(?:\/|$)/.test(options.url))
       throw new Error(`${String(options.method)} ${options.url} has no row in wire/routes.ts`);
   });
   return {

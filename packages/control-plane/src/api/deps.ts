@@ -53,6 +53,8 @@ export type ApiSettings = {
   clean: CleanSettings;
   /** Folder with the packages for machines that join; null: none. */
   packageDir: string | null;
+  /** Folder with the built dashboard; null: none is served. */
+  dashboardDir: string | null;
   /** Whether shared storage is configured. Without it no dataset can be scanned. */
   hasShare: boolean;
   allowedGitHosts: readonly string[];

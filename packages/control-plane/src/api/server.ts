@@ -22,6 +22,7 @@ import { createNodeChangeLog } from './node-changes.ts';
 import { createPasswords } from './auth/passwords.ts';
 import { installAccess } from './plugins/access.ts';
 import { installBodies } from './plugins/bodies.ts';
+import { installDashboardFiles, readDashboard } from './plugins/dashboard.ts';
 import { installErrorsPage } from './plugins/errors-page.ts';
 import { answer, installErrors } from './plugins/errors.ts';
 import { answerBrokenRequests } from './plugins/broken-requests.ts';
@@ -161,7 +162,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     traceDeployments(deps.telemetry, deps.tracing);
   }
   installRequestLog(server);
-  installErrors(server);
+  installErrors(server, readDashboard(deps.settings.dashboardDir));
   installBodies(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
   installAccess(server, callers, agents, { ...deps, vouch: connections.vouch });
@@ -194,6 +195,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const document = documentOf(deps.settings.publicUrl);
   installErrorsPage(server);
   await installDocsPage(server, document);
+  await installDashboardFiles(server, deps.settings.dashboardDir);
   const { route } = define;
   authRoutes(route, { ...deps, signIns, passwords, assertions: createAssertions({ ...deps, ...deps.settings }), ...guards(deps.now) });
   userRoutes(route, { ...deps, passwords });

@@ -5,6 +5,7 @@ import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { AgentRefused } from '../../domain/agent-identity.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
+import type { Dashboard } from './dashboard.ts';
 import { PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
@@ -18,19 +19,20 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
 
 type ProblemParts = { code: ErrorCode; detail: string; fields?: readonly FieldProblem[]; retryAfter?: number | null };
 
-export function installErrors(server: Server): void {
+export function installErrors(server: Server, dashboard: Dashboard): void {
   server.setErrorHandler<FastifyError>((error, request, reply) => answer(error, request, reply));
-  server.setNotFoundHandler((request, reply) => notFound(request, reply));
+  server.setNotFoundHandler((request, reply) => notFound(request, reply, dashboard));
   // Answer before the body is read, so that the body of an unknown path is neither received nor parsed.
   server.addHook('onRequest', (request, reply, done) => {
-    if (request.is404 || isTakenForName(request)) notFound(request, reply);
+    if (request.is404 || isTakenForName(request)) notFound(request, reply, dashboard);
     else done(hostProblem(request));
   });
 }
 
-function notFound(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+function notFound(request: FastifyRequest, reply: FastifyReply, dashboard: Dashboard): FastifyReply {
   const allow = allowedMethods(request.url);
-  if (allow.length === 0) return send(reply, request, { code: 'not_found', detail: notHere(request.url) });
+  if (allow.length === 0)
+    return dashboard.page(request, reply) ?? send(reply, request, { code: 'not_found', detail: notHere(request.url) });
   void reply.header('allow', allow.join(', '));
   return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} supports only ${allow.join(', ')}` });
 }
