@@ -2,6 +2,7 @@
 import { type Static, Type } from 'typebox';
 import { Email } from './email.ts';
 import { User } from './user.ts';
+import { literals } from './vocabulary.ts';
 
 export const Login = Type.Object(
   { email: Email, password: Type.String({ minLength: 1, maxLength: 1024 }) },
@@ -10,7 +11,8 @@ export const Login = Type.Object(
 
 /**
  * `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` is in seconds.
- * `refresh_token` can be exchanged once for the next pair.
+ * `refresh_token` can be exchanged once for the next pair. Both are empty if the request had the header `X-Session: cookie`: the session
+ * is then a cookie that scripts cannot read.
  */
 export const LoginAnswer = Type.Object({
   token: Type.String(),
@@ -20,5 +22,9 @@ export const LoginAnswer = Type.Object({
   user: User,
 });
 export type LoginAnswer = Static<typeof LoginAnswer>;
+
+/** Ways to sign in. `gateway`: by the identity provider, through `/_oauth/login`. */
+export const AUTH_METHODS = ['gateway', 'password'] as const;
+export const AuthMethods = Type.Object({ methods: Type.Array(literals(AUTH_METHODS)) });
 
 export const Refresh = Type.Object({ refresh_token: Type.String({ minLength: 1, maxLength: 200 }) }, { additionalProperties: false });

@@ -1,6 +1,6 @@
 /** Rows of the route table: sign-in to the API, users, tokens, audit log. */
 import { Type } from 'typebox';
-import { Login, LoginAnswer, Refresh } from './access.ts';
+import { AuthMethods, Login, LoginAnswer, Refresh } from './access.ts';
 import { AUDIT_OUTCOMES, AuditEntry } from './audit.ts';
 import { Email } from './email.ts';
 import { DeviceToken } from './gateway.ts';
@@ -10,6 +10,15 @@ import { PasswordChange, User, UserCreate, UserPatch } from './user.ts';
 import { Id, listOf, literals, PageQuery, Time } from './vocabulary.ts';
 
 export const IDENTITY_ROUTES = {
+  authMethods: {
+    method: 'GET',
+    path: '/api/auth/methods',
+    who: 'public',
+    scope: 'none',
+    summary: 'List the ways to sign in',
+    status: 200,
+    answer: AuthMethods,
+  },
   login: {
     method: 'POST',
     path: '/api/auth/login',

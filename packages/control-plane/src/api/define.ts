@@ -16,6 +16,7 @@ import type { ProjectAccess } from '../domain/access.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { type Audit, type Audited, whenAudited } from './audit.ts';
 import type { Caller, Callers } from './auth/callers.ts';
+import type { SessionCookies } from './auth/session-cookie.ts';
 import { type CreatedAnswer, keyOf, type RunOnce } from './idempotency.ts';
 import { installRawBodies } from './plugins/raw-bodies.ts';
 import { summaryOf } from './problem.ts';
@@ -86,7 +87,17 @@ const PUBLIC_BODY_LIMIT = 8_192;
 export function createDefine(
   server: Server,
   audit: Audit,
-  { stores, callers, runOnce }: { stores: RightsStores; callers: Pick<Callers, 'user'>; runOnce: RunOnce },
+  {
+    stores,
+    callers,
+    cookies,
+    runOnce,
+  }: {
+    stores: RightsStores;
+    callers: Pick<Callers, 'user'>;
+    cookies: Pick<SessionCookies, 'credentialOf'>;
+    runOnce: RunOnce;
+  },
 ): { route: Define; assertComplete(): void } {
   const defined = new Set<RouteName>();
   const route: Define = (name, handler, options = {}) => {
@@ -112,7 +123,7 @@ export function createDefine(
             query: request.query,
             body: request.body,
             user,
-            recheck: checkRights === null ? null : async () => checkRights(request, await callers.user(request.headers.authorization)),
+            recheck: checkRights === null ? null : async () => checkRights(request, await callers.user(cookies.credentialOf(request))),
             access: row.scope === 'list' ? user?.access : undefined,
             setEtag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
             ifMatch: row.locked === true ? request.headers['if-match'] : undefined,

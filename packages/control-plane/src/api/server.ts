@@ -19,6 +19,7 @@ import { createHolds } from './holds.ts';
 import { createRunOnce } from './idempotency.ts';
 import { createMetrics } from './metrics.ts';
 import { createNodeChangeLog } from './node-changes.ts';
+import { createSessionCookies } from './auth/session-cookie.ts';
 import { createPasswords } from './auth/passwords.ts';
 import { installAccess } from './plugins/access.ts';
 import { installBodies } from './plugins/bodies.ts';
@@ -150,6 +151,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   const metrics = createMetrics({ ...deps, nodeChanges, connections, readers }, holds);
   const tokens = createTokens(deps.settings.jwtSecrets, deps.now);
   const callers = createCallers({ ...deps, ...deps.settings, tokens });
+  const cookies = createSessionCookies(deps.settings.publicUrl);
   const agents = createAgents({ ...deps, ...deps.settings, guesses: createAttempts(deps.now, AGENT_SECRETS_A_MINUTE) });
   const signIns = createSignIns({ ...deps, tokens, onSessionEnded: () => deps.changes.notify('access') });
   const passwords = createPasswords(deps.settings.passwordCost);
@@ -165,7 +167,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   installErrors(server, readDashboard(deps.settings.dashboardDir));
   installBodies(server);
   server.addHook('onRequest', (_request, _reply, done) => done(holds.closed() ? new DomainError('shutting_down') : undefined));
-  installAccess(server, callers, agents, { ...deps, vouch: connections.vouch });
+  installAccess(server, callers, agents, { ...deps, cookies, vouch: connections.vouch });
   const hsts = hstsOf(deps.settings.publicUrl);
   server.addHook('onSend', (_request, reply, _payload, done) => {
     if (hsts !== null) void reply.header('strict-transport-security', hsts);
@@ -191,13 +193,20 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   });
 
   const runOnce = createRunOnce({ idempotencyAnswers: deps.stores.idempotencyAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
-  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), { stores: deps.stores, callers, runOnce });
+  const define = createDefine(server, createAudit(deps.stores.audit, deps.now), { stores: deps.stores, callers, cookies, runOnce });
   const document = documentOf(deps.settings.publicUrl);
   installErrorsPage(server);
   await installDocsPage(server, document);
   await installDashboardFiles(server, deps.settings.dashboardDir);
   const { route } = define;
-  authRoutes(route, { ...deps, signIns, passwords, assertions: createAssertions({ ...deps, ...deps.settings }), ...guards(deps.now) });
+  authRoutes(route, {
+    ...deps,
+    cookies,
+    signIns,
+    passwords,
+    assertions: createAssertions({ ...deps, ...deps.settings }),
+    ...guards(deps.now),
+  });
   userRoutes(route, { ...deps, passwords });
   apiTokenRoutes(route, deps);
   auditRoutes(route, deps);

@@ -86,14 +86,17 @@ const NO_LOGIN: FieldProblem = {
 };
 
 /** Project `x` has the routers `x` and `x-http`, so no project may have a name like the second one. */
-const nameProblem = (name: string): FieldProblem | null =>
-  name.endsWith('-http') || name.startsWith('berth-marker')
+const nameProblem = (name: string): FieldProblem | null => {
+  // The dashboard has the page of a new project there.
+  if (name === 'new') return { field: 'name', rule: 'reserved', message: 'must not be “new”, which is an address of the dashboard' };
+  return name.endsWith('-http') || name.startsWith('berth-marker')
     ? {
         field: 'name',
         rule: 'reserved',
         message: 'must not end with “-http” or begin with “berth-marker”; Berth uses these names for its own routers',
       }
     : null;
+};
 
 function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | null)[] {
   const host = `${prefix}.${rules.baseDomain}`;

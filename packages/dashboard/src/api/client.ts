@@ -21,7 +21,7 @@ export async function exchange<N extends RouteName>(name: N, input: CallInput<N>
     if (isAway(error)) reportProblem('away');
     else if (error instanceof ApiError) {
       reportAnswer();
-      if (error.status === 401 && name !== 'login') reportProblem('signed_out');
+      if (error.status === 401 && name !== 'login' && name !== 'exchange') reportProblem('signed_out');
     }
     throw error;
   }

@@ -1,6 +1,6 @@
 /** Reads `GET /api/events` as a stream and opens it again after each end (WHATWG HTML, "Server-sent events"). Runs in pages and workers. */
 import type { Event } from '@berth/wire/event';
-import { readSse } from './sse.ts';
+import { readSse, type SseFrame } from './sse.ts';
 
 /** `again`: the stream was open before, so events may be missing. */
 export type StreamNews = { kind: 'event'; event: Event } | { kind: 'open'; again: boolean } | { kind: 'away' } | { kind: 'signed_out' };
@@ -25,7 +25,7 @@ async function run(tell: (news: StreamNews) => void, signal: AbortSignal): Promi
     const stop = (): void => attempt.abort();
     signal.addEventListener('abort', stop);
     try {
-      const response = await fetch('/api/events', {
+      const response: Response = await fetch('/api/events', {
         headers: { accept: 'text/event-stream', ...(after === null ? {} : { 'last-event-id': after }) },
         signal: attempt.signal,
       });
@@ -37,7 +37,8 @@ async function run(tell: (news: StreamNews) => void, signal: AbortSignal): Promi
         tell({ kind: 'open', again: opened });
         opened = true;
         pause = FIRST_PAUSE_MS;
-        for await (const frame of readSse(response.body, SILENCE_MS)) {
+        const frames: AsyncGenerator<SseFrame> = readSse(response.body, SILENCE_MS);
+        for await (const frame of frames) {
           if (frame.id !== null) after = frame.id;
           if (frame.data !== '') tell({ kind: 'event', event: JSON.parse(frame.data) as Event });
         }

@@ -42,7 +42,10 @@ export const useAsk = <N extends RouteName>(name: N, input: Input<N>, options: {
   useQuery({ ...ask(name, input), ...options }) as UseQueryResult<AnswerOf<N>>;
 
 /** Like `useAsk`, with the ETag that a change sends as `If-Match`. */
-export const useAskWithTag = <N extends RouteName>(name: N, input: Input<N>): UseQueryResult<{ answer: AnswerOf<N>; etag: string | null }> =>
+export const useAskWithTag = <N extends RouteName>(
+  name: N,
+  input: Input<N>,
+): UseQueryResult<{ answer: AnswerOf<N>; etag: string | null }> =>
   useQuery({
     queryKey: [name, input, 'etag'],
     queryFn: ({ signal }) => exchange(name, { ...input, signal } as unknown as CallInput<N>),

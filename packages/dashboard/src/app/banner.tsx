@@ -25,9 +25,7 @@ export function Banner() {
       {state === 'away' && age >= QUIET_MS && (
         <div style={{ marginBottom: 16 }} data-banner="away">
           <Note tone="warn" live title="The control plane does not answer">
-            <Text>
-              This page shows what was known at {exactTime(new Date(seenAt).toISOString())}. Running projects are not affected.
-            </Text>
+            <Text>This page shows what was known at {exactTime(new Date(seenAt).toISOString())}. Running projects are not affected.</Text>
             <Text tone="quiet" size="xs">
               <span aria-hidden>No answer for {durationText(age)}. </span>The page tries again by itself.
             </Text>

@@ -54,7 +54,11 @@ export const router = createRouter({
   defaultPreload: 'intent',
   defaultPendingComponent: () => <Waiting what="the page" />,
   defaultErrorComponent: ({ error }) =>
-    error instanceof ApiError && error.status === 404 ? <NotFound /> : <Problem error={error} what="This page" again={() => location.reload()} />,
+    error instanceof ApiError && error.status === 404 ? (
+      <NotFound />
+    ) : (
+      <Problem error={error} what="This page" again={() => location.reload()} />
+    ),
   scrollRestoration: true,
   // Values stay text: `?n=1` is "1".
   parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),

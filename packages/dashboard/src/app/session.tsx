@@ -32,7 +32,11 @@ export function Session({ children }: { children: ReactNode }) {
   const { signedOut } = useConnection();
   if (me.data === undefined) {
     if (me.error instanceof ApiError && me.error.status === 401) return <SignIn />;
-    return <Centered>{me.error === null ? <Waiting what="Berth" /> : <Problem error={me.error} what="Loading" again={() => void me.refetch()} />}</Centered>;
+    return (
+      <Centered>
+        {me.error === null ? <Waiting what="Berth" /> : <Problem error={me.error} what="Loading" again={() => void me.refetch()} />}
+      </Centered>
+    );
   }
   return (
     <Me value={me.data}>

@@ -1,12 +1,12 @@
 /** Sign-in by password or by the gateway. */
-import { useState } from 'react';
+import { useEffect, useState } from 'react';
 import { exchange } from '../api/client.ts';
 import { reportSignIn } from '../api/connection.ts';
 import { queries, useAsk } from '../api/queries.ts';
+import { OutAnchor } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Button } from '../ui/controls.tsx';
 import { TextField } from '../ui/fields.tsx';
-import { Waiting } from '../ui/feedback.tsx';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
 import { Dialog } from '../ui/overlay.tsx';
 import { Text, Title } from '../ui/text.tsx';
@@ -34,17 +34,37 @@ export const SignInDialog = ({ email }: { email: string }) => (
   </Dialog>
 );
 
+/** The answer sets a cookie that no script can read. */
+const COOKIE = { 'x-session': 'cookie' };
+/** The gateway comes back to this address, with a session of its own; `?signed-in` says so. */
+const gatewayLogin = (): string => {
+  const back = new URL(location.href);
+  back.searchParams.set('signed-in', 'gateway');
+  return `/_oauth/login?redirect=${encodeURIComponent(back.href)}`;
+};
+
 function SignInForm({ email }: { email: string }) {
+  const methods = useAsk('authMethods', {});
+  const hasGateway = methods.data?.methods.includes('gateway') === true;
   const [name, setName] = useState(email);
   const [password, setPassword] = useState('');
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
 
-  async function submit(): Promise<void> {
+  useEffect(() => {
+    if (new URL(location.href).searchParams.get('signed-in') !== 'gateway') return;
+    const address = new URL(location.href);
+    address.searchParams.delete('signed-in');
+    history.replaceState(history.state, '', address);
+    void run(() => exchange('exchange', { headers: COOKIE }));
+    // Once, when the gateway came back.
+  }, []);
+
+  async function run(signIn: () => Promise<unknown>): Promise<void> {
     setBusy(true);
     setError(null);
     try {
-      await exchange('login', { body: { email: name, password } });
+      await signIn();
       reportSignIn();
       await queries.invalidateQueries();
     } catch (problem) {
@@ -57,19 +77,26 @@ function SignInForm({ email }: { email: string }) {
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        if (!busy) void submit();
+        if (!busy) void run(() => exchange('login', { body: { email: name, password }, headers: COOKIE }));
       }}
     >
       <Column>
         <TextField label="E-mail address" type="email" name="email" autoComplete="username" value={name} onChange={setName} required />
-        <TextField label="Password" secret name="password" autoComplete="current-password" value={password} onChange={setPassword} required />
+        <TextField
+          label="Password"
+          secret
+          name="password"
+          autoComplete="current-password"
+          value={password}
+          onChange={setPassword}
+          required
+        />
         {error !== null && <Problem error={error} what="Sign-in" />}
         <Button type="submit" look="main" busy={busy}>
           Sign in
         </Button>
+        {hasGateway && <OutAnchor href={gatewayLogin()}>Sign in with the identity provider of your team</OutAnchor>}
       </Column>
     </form>
   );
 }
-void useAsk;
-void Waiting;

@@ -1,8 +1,254 @@
+import { whyNot } from '@berth/wire/can';
+import type { Deployment } from '@berth/wire/deployment';
+import { useNavigate, useParams } from '@tanstack/react-router';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useRoleReason } from '../app/session.tsx';
+import { useAsk } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { Answer } from '../parts/answer.tsx';
+import { Command, Empty } from '../parts/command.tsx';
+import { commitText } from '../parts/deployments.tsx';
+import { useLogStream } from '../parts/log-data.ts';
+import { LogView } from '../parts/log-view.tsx';
+import { useNodeNames } from '../parts/names.ts';
+import { Problem } from '../parts/problem.tsx';
+import { DeploymentStatus, HealthStatus } from '../parts/states.tsx';
+import { Ago, Exact, useNow } from '../parts/time.tsx';
+import { bytesText, durationText, exactTime } from '../parts/time-text.ts';
+import { Button } from '../ui/controls.tsx';
+import { Facts, Table } from '../ui/data.tsx';
+import { Note, Progress } from '../ui/feedback.tsx';
+import { Column, Panel, WithSide } from '../ui/layout.tsx';
+import { Status } from '../ui/status.tsx';
+import { Code, OutLink, PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Deployment">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+export const Page = () => {
+  const { id } = useParams({ strict: false }) as { id: string };
+  const deployment = useAsk('getDeployment', { params: { id } });
+  return (
+    <Answer query={deployment} what="the deployment" page>
+      {(found) => <Loaded deployment={found} />}
+    </Answer>
+  );
+};
+
+function Loaded({ deployment }: { deployment: Deployment }) {
+  const navigate = useNavigate();
+  const project = useAsk('getProject', { params: { id: deployment.project_id } });
+  const role = useRoleReason('developer');
+  const cancel = useChange('cancelDeployment');
+  const rollback = useChange('rollback', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
+  const { lines, notes } = useLogStream(`/api/deployments/${deployment.id}/logs`);
+  const name = project.data?.name ?? 'deployment';
+  const error = cancel.error ?? rollback.error;
+  const exits = useAsk('deploymentExits', { params: { id: deployment.id } });
+  return (
+    <Head
+      title={`${name} #${deployment.generation}`}
+      lead={
+        <span>
+          <DeploymentStatus status={deployment.status} strong /> {commitText(deployment)}, requested <Ago at={deployment.created_at} />
+          {deployment.created_by?.name != null && ` by ${deployment.created_by.name}`}
+        </span>
+      }
+      actions={
+        <>
+          {project.data !== undefined && (
+            <PageLink to="/projects/$name" params={{ name }} size="sm">
+              Project {name}
+            </PageLink>
+          )}
+          <OutLink href={deployment.url}>Open</OutLink>
+          <Button
+            reason={role ?? whyNot('rollback_to', deployment.status) ?? (deployment.status === 'running' ? 'it is live' : null)}
+            busy={rollback.busy}
+            onClick={() => void rollback.run({ params: { id: deployment.project_id }, body: { deployment_id: deployment.id } })}
+          >
+            Roll back to this
+          </Button>
+          <Button
+            look="danger"
+            reason={role ?? whyNot('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
+            busy={cancel.busy}
+            onClick={() => void cancel.run({ params: { id: deployment.id } })}
+          >
+            Cancel
+          </Button>
+        </>
+      }
+    >
+      {error !== null && error !== undefined && <Problem error={error} what="The action" />}
+      {deployment.error !== null && (
+        <Note tone="bad" title="Why it failed">
+          <Text>{deployment.error.message}</Text>
+          <Text size="xs" tone="quiet">
+            {deployment.error.code} · <OutLink href={`/docs/errors#${deployment.error.code}`}>what to do</OutLink>
+          </Text>
+        </Note>
+      )}
+      {deployment.waiting !== null && <Note title="It waits">{deployment.waiting}</Note>}
+      <Ladder deployment={deployment} />
+      <WithSide side={<Story deployment={deployment} />}>
+        <Panel flush title="Log" id="log" actions={<Command words={['logs', name, '--build']} />}>
+          {deployment.log_removed_at === null ? (
+            <LogView
+              lines={lines}
+              notes={notes}
+              label="Log of the build and the deployment"
+              follow={deployment.finished_at === null}
+              file={`${name}-${deployment.generation}.log`}
+            />
+          ) : (
+            <Empty>Retention removed this log.</Empty>
+          )}
+        </Panel>
+      </WithSide>
+      <Why deployment={deployment} />
+      {(exits.data?.items.length ?? 0) > 0 && (
+        <Panel title="Ends of its containers" id="ends">
+          {exits.data?.items.map((exit) => (
+            <Column key={`${exit.container} ${exit.finished_at ?? ''}`} gap="xs">
+              <Text>
+                <Code>{exit.container}</Code>{' '}
+                {exit.exit_code === null ? 'was removed while it ran' : `ended with exit code ${exit.exit_code}`}
+                {exit.out_of_memory && ', out of memory'} {exit.finished_at !== null && <Ago at={exit.finished_at} />}
+              </Text>
+              <LogView
+                lines={exit.lines.map((line, index) => ({ key: String(index), ...line }))}
+                label={`Last lines of ${exit.container}`}
+                follow={false}
+                file={`${exit.container}.log`}
+              />
+            </Column>
+          ))}
+        </Panel>
+      )}
+    </Head>
+  );
+}
+
+const WORDS: Record<string, string> = { queue: 'waited', build: 'build', place: 'placement', copy: 'data', start: 'start', route: 'route' };
+/** The steps with their times. A step that is not over counts up. */
+function Ladder({ deployment }: { deployment: Deployment }) {
+  const now = Math.max(useNow(), Date.now());
+  if (deployment.phases.length === 0) return null;
+  return (
+    <Panel title="Steps" id="steps">
+      <ol className="ladder" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(120px, 1fr))' }}>
+        {deployment.phases.map((phase) => (
+          <li key={phase.name}>
+            <Status mark={phase.ended_at === null ? (deployment.finished_at === null ? 'busy' : 'bad') : 'ok'}>
+              {WORDS[phase.name] ?? phase.name}
+            </Status>
+            <span className="when">
+              {durationText(
+                (phase.ended_at === null ? Math.min(now, Date.parse(deployment.finished_at ?? '9999-01-01')) : Date.parse(phase.ended_at)) -
+                  Date.parse(phase.started_at),
+              )}
+            </span>
+          </li>
+        ))}
+      </ol>
+      {deployment.progress?.datasets.map((copy) => (
+        <div key={copy.dataset_id} style={{ marginTop: 12 }}>
+          <Text>
+            {copy.name} version {copy.version}: {copy.step}, {bytesText(copy.bytes_done)} of {bytesText(copy.bytes_total)}
+          </Text>
+          <Progress label={`Copy of ${copy.name}`} value={copy.bytes_total === 0 ? 100 : (copy.bytes_done / copy.bytes_total) * 100} />
+        </div>
+      ))}
+    </Panel>
+  );
+}
+
+/** Events about the change of the route: the proof that no request was lost. */
+const SWITCH = /route|confirm|publish|switch|drain|retire|serving|live|running|superseded|proxy/i;
+function Story({ deployment }: { deployment: Deployment }) {
+  const events = deployment.events;
+  const switching = events.filter(({ kind, message }) => SWITCH.test(kind) || SWITCH.test(message));
+  return (
+    <Column>
+      <Panel title="Story" id="story">
+        {events.length === 0 ? (
+          <Text tone="quiet">{deployment.story_removed_at === null ? 'No events yet' : 'Retention removed the events'}</Text>
+        ) : (
+          <ol className="ladder">
+            {events.map((event, index) => (
+              <li key={index}>
+                <time className="when" dateTime={event.at} title={exactTime(event.at)}>
+                  {exactTime(event.at).slice(11, 19)}
+                </time>
+                <Text inline>{event.message}</Text>
+              </li>
+            ))}
+          </ol>
+        )}
+      </Panel>
+      {switching.length > 0 && (
+        <Panel title="The switch" id="switch">
+          <ol className="ladder">
+            {switching.map((event, index) => (
+              <li key={index}>
+                <span className="when">+{durationText(Date.parse(event.at) - Date.parse(switching[0]?.at ?? event.at))}</span>
+                <Text inline>{event.message}</Text>
+              </li>
+            ))}
+          </ol>
+        </Panel>
+      )}
+      <Panel title="Facts" id="facts">
+        <Facts
+          items={[
+            ['Id', <Code key="i">{deployment.id}</Code>],
+            deployment.commit === null ? null : ['Commit', <Code key="c">{deployment.commit}</Code>],
+            deployment.commit_author === null ? null : ['Author', deployment.commit_author],
+            deployment.trigger === null ? null : ['Trigger', deployment.trigger],
+            deployment.health === null ? null : ['Health', <HealthStatus key="h" health={deployment.health} />],
+            deployment.image_digest === null ? null : ['Image', <Code key="d">{deployment.image_digest}</Code>],
+            deployment.finished_at === null ? null : ['Finished', <Exact key="f" at={deployment.finished_at} />],
+          ]}
+        />
+      </Panel>
+    </Column>
+  );
+}
+
+/** Why this node: every node with its terms, and why the others were refused. */
+function Why({ deployment }: { deployment: Deployment }) {
+  const nodeName = useNodeNames();
+  const { placement } = deployment;
+  if (placement === null) return null;
+  return (
+    <Panel flush title={`Why ${placement.winner === null ? 'no node' : nodeName(placement.winner)}`} id="why">
+      <Table
+        label="Nodes and their scores"
+        rows={placement.items}
+        id={(row) => row.node_id}
+        cells={[
+          { head: 'Node', rowHead: true, cell: (row) => row.hostname },
+          {
+            head: 'Result',
+            cell: (row) =>
+              row.node_id === placement.winner ? (
+                <Status mark="ok">chosen</Status>
+              ) : row.eligible ? (
+                <Status mark="off">possible</Status>
+              ) : (
+                <Status mark="bad">{row.reason ?? 'refused'}</Status>
+              ),
+          },
+          { head: 'Score', number: true, cell: (row) => row.score.toFixed(2) },
+          { head: 'Datasets there', number: true, cell: (row) => row.cached_dataset_count },
+          { head: 'To copy', number: true, cell: (row) => bytesText(row.missing_bytes) },
+          { head: 'Free', number: true, wide: true, cell: (row) => bytesText(row.free_storage_bytes) },
+          {
+            head: 'Estimate',
+            number: true,
+            wide: true,
+            cell: (row) => (row.estimated_seconds === null ? '' : durationText(row.estimated_seconds * 1000)),
+          },
+        ]}
+      />
+    </Panel>
+  );
+}

@@ -1,8 +1,184 @@
+import type { Project } from '@berth/wire/project';
+import type { ReactNode } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useAsk, useList } from '../api/queries.ts';
+import { Answer } from '../parts/answer.tsx';
+import { Empty } from '../parts/command.tsx';
+import { Deployments } from '../parts/deployments.tsx';
+import { DatasetStatus, DeploymentStatus, HealthStatus, NodeStatus } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { countText } from '../parts/time-text.ts';
+import { Table } from '../ui/data.tsx';
+import { Panel, Row } from '../ui/layout.tsx';
+import { Status } from '../ui/status.tsx';
+import { PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Overview">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+type Need = { id: string; what: ReactNode; state: ReactNode; why: ReactNode; since: string | null };
+
+/** The newest settled deployment of a project counts: an old failure that was fixed needs nobody. */
+export const Page = () => {
+  const projects = useList('listProjects', { query: { limit: 200 } });
+  const nodes = useList('listNodes', { query: { limit: 200 } });
+  const datasets = useList('listDatasets', { query: { limit: 200 } });
+  const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
+  const latest = useList('listDeployments', { query: { limit: 50 } });
+  const events = useAsk('events', { query: { limit: 1 } });
+  projects.more?.();
+  running.more?.();
+  const name = new Map(projects.items.map((project: Project) => [project.id, project]));
+  const seen = new Set<string>();
+  const newest = latest.items.filter(({ project_id }) => (seen.has(project_id) ? false : seen.add(project_id)));
+  const needs: Need[] = [
+    ...newest
+      .filter(({ status }) => status === 'failed')
+      .map((item) => ({
+        id: item.id,
+        what: (
+          <PageLink to="/deployments/$id" params={{ id: item.id }} size="sm">
+            {name.get(item.project_id)?.name ?? 'deployment'} #{item.generation}
+          </PageLink>
+        ),
+        state: <DeploymentStatus status="failed" />,
+        why: item.error?.message ?? '',
+        since: item.finished_at,
+      })),
+    ...running.items
+      .filter(({ health }) => health !== null && health.status !== 'healthy')
+      .map((item) => ({
+        id: `health ${item.id}`,
+        what: (
+          <PageLink to="/projects/$name" params={{ name: name.get(item.project_id)?.name ?? item.project_id }} size="sm">
+            {name.get(item.project_id)?.name ?? item.project_id}
+          </PageLink>
+        ),
+        state: item.health === null ? null : <HealthStatus health={item.health} />,
+        why: item.health?.detail ?? '',
+        since: item.health?.since ?? null,
+      })),
+    ...nodes.items
+      .filter((node) => node.status === 'offline' || node.doubled !== null || node.engine?.ok === false || isFull(node.disk))
+      .map((node) => ({
+        id: node.id,
+        what: (
+          <PageLink to="/nodes/$name" params={{ name: node.id }} size="sm">
+            {node.hostname}
+          </PageLink>
+        ),
+        state: node.status === 'online' && isFull(node.disk) ? <Status mark="warn">disk nearly full</Status> : <NodeStatus node={node} />,
+        why:
+          node.engine?.ok === false
+            ? `container engine: ${node.engine.error ?? 'no answer'}`
+            : node.doubled !== null
+              ? 'another machine registers under this name'
+              : '',
+        since: node.last_seen_at,
+      })),
+    ...datasets.items
+      .filter(({ status }) => status === 'suspicious' || status === 'unreachable')
+      .map((dataset) => ({
+        id: dataset.id,
+        what: (
+          <PageLink to="/datasets/$name" params={{ name: dataset.name }} size="sm">
+            {dataset.name}
+          </PageLink>
+        ),
+        state: <DatasetStatus status={dataset.status} />,
+        why: dataset.problem ?? '',
+        since: dataset.last_scanned_at,
+      })),
+    ...projects.items
+      .filter(({ certificate }) => certificate !== null && (certificate.state === 'invalid' || certificate.state === 'expires_soon'))
+      .map((project) => ({
+        id: `certificate ${project.id}`,
+        what: (
+          <PageLink to="/projects/$name/$tab" params={{ name: project.name, tab: 'domains' }} size="sm">
+            {project.name}
+          </PageLink>
+        ),
+        state: <Status mark="warn">certificate</Status>,
+        why: project.certificate?.problem ?? '',
+        since: project.certificate?.checked_at ?? null,
+      })),
+  ];
+  const busy = latest.items.filter(({ status }) => ['pending', 'building', 'built', 'deploying'].includes(status));
+  const isKnown = [projects, nodes, datasets, running, latest].every(({ query }) => query.data !== undefined);
+  return (
+    <Head
+      title="Overview"
+      lead={
+        !isKnown ? undefined : needs.length > 0 ? (
+          <Status mark="warn" strong>
+            {countText(needs.length, 'thing needs', 'things need')} attention
+          </Status>
+        ) : (
+          <Status mark="ok" strong>
+            All is well{events.data?.items.at(-1) === undefined ? '' : ': '}
+            {events.data?.items.at(-1) !== undefined && (
+              <>
+                last change <Ago at={events.data.items.at(-1)?.at ?? ''} />
+              </>
+            )}
+          </Status>
+        )
+      }
+    >
+      <Answer query={latest.query} what="the overview">
+        {() => (
+          <>
+            {needs.length > 0 && (
+              <Panel title="Needs attention" id="attention" flush>
+                <Table
+                  label="What needs attention"
+                  rows={needs}
+                  id={({ id }) => id}
+                  cells={[
+                    { head: 'What', rowHead: true, cell: ({ what }) => what },
+                    { head: 'State', cell: ({ state }) => state },
+                    { head: 'Why', cell: ({ why }) => <Text>{why}</Text> },
+                    { head: 'Since', cell: ({ since }) => (since === null ? '' : <Ago at={since} />) },
+                  ]}
+                />
+              </Panel>
+            )}
+            {busy.length > 0 && (
+              <Panel title="In progress" id="progress" flush>
+                <Deployments items={busy} more={null} withProject label="Deployments in progress" empty={[]} />
+              </Panel>
+            )}
+            <Panel
+              title="Latest deployments"
+              id="latest"
+              flush
+              actions={
+                <PageLink to="/activity" search={{ kind: 'deployment' } as never} size="sm">
+                  All deployments
+                </PageLink>
+              }
+            >
+              {latest.items.length === 0 ? (
+                <Empty words={['deploy']}>Nothing was deployed yet. In a folder with a Dockerfile, run:</Empty>
+              ) : (
+                <Deployments
+                  items={newest.slice(0, 10)}
+                  more={null}
+                  withProject
+                  label="Latest deployment of each project"
+                  empty={['deploy']}
+                />
+              )}
+            </Panel>
+            <Row>
+              <Text tone="quiet">
+                {countText(projects.items.length, 'project')}, {countText(nodes.items.length, 'node')},{' '}
+                {countText(datasets.items.length, 'dataset')}
+              </Text>
+            </Row>
+          </>
+        )}
+      </Answer>
+    </Head>
+  );
+};
+
+/** Below a tenth of the disk, new builds and copies begin to fail. */
+const isFull = (disk: { free: number; total: number } | null): boolean => disk !== null && disk.total > 0 && disk.free / disk.total < 0.1;

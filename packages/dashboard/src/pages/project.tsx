@@ -1,8 +1,241 @@
+import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
+import { whyNotProject } from '@berth/wire/can';
+import { useNavigate, useParams } from '@tanstack/react-router';
+import { lazy, Suspense, useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useRoleReason } from '../app/session.tsx';
+import { useAsk, useList } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { Answer } from '../parts/answer.tsx';
+import { Command } from '../parts/command.tsx';
+import { commitText, Deployments } from '../parts/deployments.tsx';
+import { useLogStream } from '../parts/log-data.ts';
+import { LogView } from '../parts/log-view.tsx';
+import { useNodeNames } from '../parts/names.ts';
+import { Problem } from '../parts/problem.tsx';
+import { HealthStatus } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { Button, Menu } from '../ui/controls.tsx';
+import { Tabs } from '../ui/data.tsx';
+import { Ghost } from '../ui/feedback.tsx';
+import { Column, Panel } from '../ui/layout.tsx';
+import { Confirm } from '../ui/overlay.tsx';
+import { Status } from '../ui/status.tsx';
+import { OutLink, PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Project">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+const TABS = [
+  ['deployments', 'Deployments'],
+  ['logs', 'Logs'],
+  ['metrics', 'Metrics'],
+  ['env', 'Env and secrets'],
+  ['data', 'Data'],
+  ['domains', 'Domains'],
+  ['hook', 'Hook'],
+  ['settings', 'Settings'],
+] as const;
+const part = (name: 'Env' | 'Data' | 'Domains' | 'Hook' | 'Settings' | 'Metrics') =>
+  lazy(async () => ({ default: (await import('../parts/project-tabs.tsx'))[name] }));
+const LAZY = {
+  env: part('Env'),
+  data: part('Data'),
+  domains: part('Domains'),
+  hook: part('Hook'),
+  settings: part('Settings'),
+  metrics: part('Metrics'),
+};
+
+export const Page = () => {
+  const { name, tab = 'deployments' } = useParams({ strict: false }) as { name: string; tab?: string };
+  const project = useAsk('getProject', { params: { id: name } });
+  return (
+    <Answer query={project} what="the project" page>
+      {(found) => <Loaded project={found} tab={tab} />}
+    </Answer>
+  );
+};
+
+function Loaded({ project, tab }: { project: Project; tab: string }) {
+  const navigate = useNavigate();
+  const deployments = useList('projectDeployments', { params: { id: project.id }, query: { limit: 50 } });
+  const live = useAsk(
+    'getDeployment',
+    { params: { id: project.running_deployment_id ?? '' } },
+    { enabled: project.running_deployment_id !== null },
+  );
+  const role = useRoleReason('developer');
+  const [asking, setAsking] = useState<'stop' | null>(null);
+  const open = (deployment: Deployment): void => void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
+  const deploy = useChange('createDeployment', open);
+  const restart = useChange('restartProject', open);
+  const start = useChange('startProject', open);
+  const stop = useChange('stopProject', () => setAsking(null));
+  const rollback = useChange('rollback', open);
+  const condition = { deleting: project.deleting, stopped: project.stopped, running: project.running_deployment_id !== null };
+  const params = { id: project.id };
+  const error = deploy.error ?? restart.error ?? start.error ?? rollback.error;
+  return (
+    <Head
+      title={project.name}
+      lead={<Truth project={project} live={project.running_deployment_id === null ? undefined : live.data} newest={deployments.items[0]} />}
+      actions={
+        <>
+          <OutLink href={project.url}>Open</OutLink>
+          {project.stopped && (
+            <Button reason={role ?? whyNotProject('start', condition)} busy={start.busy} onClick={() => void start.run({ params })}>
+              Start
+            </Button>
+          )}
+          <Button
+            look="main"
+            reason={role ?? (project.deleting ? 'it is being deleted' : null)}
+            busy={deploy.busy}
+            onClick={() => void deploy.run({ params, body: {} })}
+          >
+            Deploy
+          </Button>
+          <Menu
+            label="More actions"
+            items={[
+              { label: 'Restart', reason: role ?? whyNotProject('restart', condition), onClick: () => void restart.run({ params }) },
+              {
+                label: 'Roll back to the release before',
+                reason: role ?? (deployments.items.some(({ status }) => status === 'retired') ? null : 'no older release ran'),
+                onClick: () => void rollback.run({ params, body: {} }),
+              },
+              {
+                label: 'Stop',
+                danger: true,
+                reason: role ?? (project.stopped ? 'it is stopped already' : whyNotProject('stop', condition)),
+                onClick: () => setAsking('stop'),
+              },
+            ]}
+          />
+        </>
+      }
+    >
+      {error !== null && error !== undefined && <Problem error={error} what="The action" />}
+      <Tabs
+        label="Parts of the project"
+        tabs={TABS.map(([key, label]) =>
+          key === 'deployments'
+            ? { label, to: '/projects/$name', params: { name: project.name } }
+            : { label, to: '/projects/$name/$tab', params: { name: project.name, tab: key } },
+        )}
+      />
+      <Body project={project} tab={tab} deployments={deployments} />
+      <Confirm
+        open={asking === 'stop'}
+        onClose={() => setAsking(null)}
+        title={`Stop ${project.name}?`}
+        action="Stop"
+        danger
+        busy={stop.busy}
+        error={stop.error === null || stop.error === undefined ? null : String((stop.error as Error).message)}
+        onConfirm={() => void stop.run({ params })}
+      >
+        <Text>
+          Its container stops after its running requests. Its address then answers 503 with a page. Route, node, image and data stay
+          reserved.
+        </Text>
+      </Confirm>
+    </Head>
+  );
+}
+
+/** One sentence: which commit, from which node, since when, on which data. */
+function Truth({ project, live, newest }: { project: Project; live: Deployment | undefined; newest: DeploymentItem | undefined }) {
+  const nodeName = useNodeNames();
+  if (project.deleting) return <Status mark="busy">is being deleted</Status>;
+  if (project.stopped) return <Status mark="off">Stopped. Its address answers 503 with a page.</Status>;
+  if (live === undefined) {
+    if (project.running_deployment_id !== null) return <Ghost lines={1} />;
+    return newest?.status === 'failed' ? (
+      <Status mark="bad">Not live: the last deployment failed. {newest.error?.message}</Status>
+    ) : (
+      <Status mark="off">Not live yet.</Status>
+    );
+  }
+  return (
+    <span>
+      {live.health === null ? <Status mark="ok">running</Status> : <HealthStatus health={live.health} />}: serves{' '}
+      <strong>{commitText(live)}</strong>
+      {live.node_id !== null && (
+        <>
+          {' from '}
+          <PageLink to="/nodes/$name" params={{ name: live.node_id }}>
+            {nodeName(live.node_id)}
+          </PageLink>
+        </>
+      )}
+      {' since '}
+      <Ago at={live.finished_at ?? live.created_at} />
+      {live.datasets.length > 0 && (
+        <>
+          {' on '}
+          {live.datasets.map((dataset, index) => (
+            <span key={dataset.dataset_id}>
+              {index > 0 && ', '}
+              <PageLink to="/datasets/$name" params={{ name: dataset.name }}>
+                {dataset.name}
+              </PageLink>{' '}
+              {dataset.version === null ? '(shared, writable)' : `version ${dataset.version}`}
+              {dataset.moved_on && ` (newest: ${dataset.current_version ?? '?'})`}
+            </span>
+          ))}
+        </>
+      )}
+      {live.health?.detail !== undefined && live.health.detail !== null && live.health.status !== 'healthy' && `. ${live.health.detail}`}
+    </span>
+  );
+}
+
+function Body({
+  project,
+  tab,
+  deployments,
+}: {
+  project: Project;
+  tab: string;
+  deployments: {
+    items: readonly DeploymentItem[];
+    more: (() => void) | null;
+    query: { data: unknown; error: unknown; refetch: () => unknown };
+  };
+}) {
+  if (tab === 'logs') return <Logs project={project} />;
+  const Tab = Object.hasOwn(LAZY, tab) ? LAZY[tab as keyof typeof LAZY] : null;
+  if (Tab !== null)
+    return (
+      <Suspense fallback={<Ghost />}>
+        <Tab project={project} />
+      </Suspense>
+    );
+  return (
+    <Panel flush title="Deployments" id="deployments" actions={<Command words={['status', project.name]} />}>
+      <Answer query={deployments.query} what="the deployments">
+        {() => (
+          <Deployments
+            items={deployments.items}
+            more={deployments.more}
+            label={`Deployments of ${project.name}`}
+            empty={['deploy', '--project', project.name]}
+          />
+        )}
+      </Answer>
+    </Panel>
+  );
+}
+
+const TAIL = 1_000;
+function Logs({ project }: { project: Project }) {
+  const { lines, notes } = useLogStream(`/api/projects/${project.id}/logs?tail=${TAIL}`);
+  return (
+    <Column>
+      <Panel flush title="Runtime logs" id="logs" actions={<Command words={['logs', project.name, '-f']} />}>
+        <LogView lines={lines} notes={notes} label={`Log of ${project.name}`} follow file={`${project.name}.log`} />
+      </Panel>
+      {project.stopped && <Text tone="quiet">The project is stopped. The last lines of its containers are at the deployment.</Text>}
+    </Column>
+  );
+}

@@ -15,7 +15,8 @@ export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
 export function problemText(error: unknown): string {
   if (isAway(error)) return 'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
   if (error instanceof ApiError) {
-    if (error.code === 'changed_meanwhile') return 'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
+    if (error.code === 'changed_meanwhile')
+      return 'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
     return error.message;
   }
   return error instanceof Error ? error.message : String(error);

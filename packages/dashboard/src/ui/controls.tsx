@@ -17,7 +17,18 @@ type ButtonProps = {
 };
 const VARIANTS = { main: 'filled', normal: 'default', quiet: 'subtle', danger: 'outline' } as const;
 
-export function Button({ children, onClick, reason, look = 'normal', size = 'sm', busy = false, type = 'button', icon, label, expanded }: ButtonProps) {
+export function Button({
+  children,
+  onClick,
+  reason,
+  look = 'normal',
+  size = 'sm',
+  busy = false,
+  type = 'button',
+  icon,
+  label,
+  expanded,
+}: ButtonProps) {
   const id = useId();
   const impossible = reason !== null && reason !== undefined;
   const click = (event: MouseEvent): void => {
@@ -111,7 +122,12 @@ export function Copy({ text, label = 'Copy', children }: { text: string; label?:
   );
 }
 
-type ChoiceProps<T extends string> = { label: string; value: T; options: readonly { value: T; label: string }[]; onChange: (value: T) => void };
+type ChoiceProps<T extends string> = {
+  label: string;
+  value: T;
+  options: readonly { value: T; label: string }[];
+  onChange: (value: T) => void;
+};
 export const Choice = <T extends string>({ label, value, options, onChange }: ChoiceProps<T>) => (
   <SegmentedControl aria-label={label} size="xs" value={value} data={[...options]} onChange={(next) => onChange(next as T)} />
 );

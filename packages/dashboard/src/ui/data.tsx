@@ -22,7 +22,12 @@ export function Table<T>({ label, rows, cells, id }: TableProps<T>) {
         <MantineTable.Thead>
           <MantineTable.Tr>
             {cells.map((cell) => (
-              <MantineTable.Th key={cell.head} scope="col" {...(cell.wide ? { visibleFrom: 'sm' } : {})} style={{ textAlign: cell.number ? 'right' : 'left', whiteSpace: 'nowrap' }}>
+              <MantineTable.Th
+                key={cell.head}
+                scope="col"
+                {...(cell.wide ? { visibleFrom: 'sm' } : {})}
+                style={{ textAlign: cell.number ? 'right' : 'left', whiteSpace: 'nowrap' }}
+              >
                 {cell.head}
               </MantineTable.Th>
             ))}
@@ -70,7 +75,13 @@ export type Tab = { label: string; to: string; params?: Record<string, string>; 
 export const Tabs = ({ label, tabs }: { label: string; tabs: readonly Tab[] }) => (
   <nav aria-label={label} className="tabs">
     {tabs.map((tab) => (
-      <Link key={tab.label} to={tab.to} params={(tab.params ?? {}) as never} activeOptions={{ exact: true, includeSearch: false }} activeProps={{ 'aria-current': 'page' }}>
+      <Link
+        key={tab.label}
+        to={tab.to}
+        params={(tab.params ?? {}) as never}
+        activeOptions={{ exact: true, includeSearch: false }}
+        activeProps={{ 'aria-current': 'page' }}
+      >
         {tab.label}
         {tab.count !== undefined && <span className="tab-count">{tab.count}</span>}
       </Link>

@@ -46,7 +46,17 @@ export const Progress = ({ value, label }: { value: number; label: string }) => 
 
 type Share = { label: string; value: number; color: string };
 /** One bar made of parts, with a legend in words. */
-export function Bar({ parts, total, label, format }: { parts: readonly Share[]; total: number; label: string; format: (value: number) => string }) {
+export function Bar({
+  parts,
+  total,
+  label,
+  format,
+}: {
+  parts: readonly Share[];
+  total: number;
+  label: string;
+  format: (value: number) => string;
+}) {
   const shown = parts.filter(({ value }) => value > 0);
   return (
     <div>
@@ -63,10 +73,15 @@ export function Bar({ parts, total, label, format }: { parts: readonly Share[]; 
           ))}
         </MantineProgress.Root>
       </div>
-      <ul style={{ display: 'flex', flexWrap: 'wrap', gap: '4px 16px', margin: '8px 0 0', padding: 0, listStyle: 'none', fontSize: '0.8rem' }}>
+      <ul
+        style={{ display: 'flex', flexWrap: 'wrap', gap: '4px 16px', margin: '8px 0 0', padding: 0, listStyle: 'none', fontSize: '0.8rem' }}
+      >
         {shown.map((part) => (
           <li key={part.label}>
-            <span aria-hidden style={{ display: 'inline-block', width: 10, height: 10, background: part.color, borderRadius: 2, marginRight: 6 }} />
+            <span
+              aria-hidden
+              style={{ display: 'inline-block', width: 10, height: 10, background: part.color, borderRadius: 2, marginRight: 6 }}
+            />
             {part.label} {format(part.value)}
           </li>
         ))}

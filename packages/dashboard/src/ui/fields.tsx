@@ -33,7 +33,18 @@ type TextFieldProps = Field<string> & {
   name?: string;
   autoFocus?: boolean;
 };
-export function TextField({ value, onChange, placeholder, secret = false, mono = false, type = 'text', autoComplete = 'off', name, autoFocus, ...rest }: TextFieldProps) {
+export function TextField({
+  value,
+  onChange,
+  placeholder,
+  secret = false,
+  mono = false,
+  type = 'text',
+  autoComplete = 'off',
+  name,
+  autoFocus,
+  ...rest
+}: TextFieldProps) {
   const Input = secret ? PasswordInput : TextInput;
   return (
     <Input
@@ -50,7 +61,14 @@ export function TextField({ value, onChange, placeholder, secret = false, mono =
   );
 }
 
-export const LongField = ({ value, onChange, rows = 4, mono = false, placeholder, ...rest }: Field<string> & { rows?: number; mono?: boolean; placeholder?: string }) => (
+export const LongField = ({
+  value,
+  onChange,
+  rows = 4,
+  mono = false,
+  placeholder,
+  ...rest
+}: Field<string> & { rows?: number; mono?: boolean; placeholder?: string }) => (
   <Textarea
     {...common(rest)}
     value={value}
@@ -64,7 +82,14 @@ export const LongField = ({ value, onChange, rows = 4, mono = false, placeholder
 );
 
 /** Empty text is null. */
-export const NumberField = ({ value, onChange, min, max, step, ...rest }: Field<number | null> & { min?: number; max?: number; step?: number }) => (
+export const NumberField = ({
+  value,
+  onChange,
+  min,
+  max,
+  step,
+  ...rest
+}: Field<number | null> & { min?: number; max?: number; step?: number }) => (
   <NumberInput
     {...common(rest)}
     value={value ?? ''}
@@ -81,13 +106,30 @@ export const Select = <T extends string>({ value, onChange, options, ...rest }: 
   <NativeSelect {...common(rest)} value={value} onChange={(event) => onChange(event.currentTarget.value as T)} data={[...options]} />
 );
 
-export const ManySelect = ({ value, onChange, options, ...rest }: Field<string[]> & { options: readonly { value: string; label: string }[] }) => (
+export const ManySelect = ({
+  value,
+  onChange,
+  options,
+  ...rest
+}: Field<string[]> & { options: readonly { value: string; label: string }[] }) => (
   <MultiSelect {...common(rest)} value={value} onChange={onChange} data={[...options]} searchable hidePickedOptions />
 );
 
 /** Text with suggestions. */
-export const SuggestField = ({ value, onChange, options, placeholder, ...rest }: Field<string> & { options: readonly string[]; placeholder?: string }) => (
-  <Autocomplete {...common(rest)} value={value} onChange={onChange} data={[...new Set(options)]} {...(placeholder === undefined ? {} : { placeholder })} />
+export const SuggestField = ({
+  value,
+  onChange,
+  options,
+  placeholder,
+  ...rest
+}: Field<string> & { options: readonly string[]; placeholder?: string }) => (
+  <Autocomplete
+    {...common(rest)}
+    value={value}
+    onChange={onChange}
+    data={[...new Set(options)]}
+    {...(placeholder === undefined ? {} : { placeholder })}
+  />
 );
 
 export const TagsField = ({ value, onChange, placeholder, ...rest }: Field<string[]> & { placeholder?: string }) => (

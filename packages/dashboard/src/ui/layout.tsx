@@ -84,7 +84,14 @@ export function Frame({ brand, nav, tools, banner, children }: FrameProps) {
       <AppShell.Header px="md" bg="var(--raised)">
         <Group h="100%" justify="space-between" wrap="nowrap">
           <Group gap="sm" wrap="nowrap">
-            <Burger opened={open} onClick={toggle} hiddenFrom="md" size="sm" aria-label={open ? 'Close the navigation' : 'Open the navigation'} aria-expanded={open} />
+            <Burger
+              opened={open}
+              onClick={toggle}
+              hiddenFrom="md"
+              size="sm"
+              aria-label={open ? 'Close the navigation' : 'Open the navigation'}
+              aria-expanded={open}
+            />
             {brand}
           </Group>
           {tools}
@@ -112,8 +119,23 @@ export const Centered = ({ children }: { children: ReactNode }) => (
   </Flex>
 );
 
-export const Scroll = ({ children, height, style, label }: { children: ReactNode; height?: number | string; style?: CSSProperties; label: string }) => (
-  <div role="region" aria-label={label} tabIndex={0} style={{ overflow: 'auto', ...(height === undefined ? {} : { maxHeight: height }), ...style }}>
+export const Scroll = ({
+  children,
+  height,
+  style,
+  label,
+}: {
+  children: ReactNode;
+  height?: number | string;
+  style?: CSSProperties;
+  label: string;
+}) => (
+  <div
+    role="region"
+    aria-label={label}
+    tabIndex={0}
+    style={{ overflow: 'auto', ...(height === undefined ? {} : { maxHeight: height }), ...style }}
+  >
     {children}
   </div>
 );

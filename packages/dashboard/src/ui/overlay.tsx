@@ -6,7 +6,14 @@ import { TextField } from './fields.tsx';
 import { Note } from './feedback.tsx';
 import { Column, Row } from './layout.tsx';
 
-type DialogProps = { open: boolean; onClose: () => void; title: string; children: ReactNode; size?: 'sm' | 'md' | 'lg' | 'xl'; closable?: boolean };
+type DialogProps = {
+  open: boolean;
+  onClose: () => void;
+  title: string;
+  children: ReactNode;
+  size?: 'sm' | 'md' | 'lg' | 'xl';
+  closable?: boolean;
+};
 export const Dialog = ({ open, onClose, title, children, size = 'md', closable = true }: DialogProps) => (
   <Modal
     opened={open}
@@ -37,7 +44,18 @@ type ConfirmProps = {
   error?: string | null;
   onConfirm: () => void;
 };
-export function Confirm({ open, onClose, title, children, action, danger = false, typed, busy = false, error = null, onConfirm }: ConfirmProps) {
+export function Confirm({
+  open,
+  onClose,
+  title,
+  children,
+  action,
+  danger = false,
+  typed,
+  busy = false,
+  error = null,
+  onConfirm,
+}: ConfirmProps) {
   const [text, setText] = useState('');
   const reason = typed !== undefined && text !== typed ? `type ${typed} first` : null;
   return (

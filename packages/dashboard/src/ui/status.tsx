@@ -21,7 +21,16 @@ const SHAPES: Record<Mark, ReactNode> = {
 };
 
 export const Status = ({ mark, children, strong = false }: { mark: Mark; children: ReactNode; strong?: boolean }) => (
-  <span style={{ display: 'inline-flex', alignItems: 'center', gap: 6, color: COLORS[mark], fontWeight: strong ? 600 : 500, fontSize: 'inherit' }}>
+  <span
+    style={{
+      display: 'inline-flex',
+      alignItems: 'center',
+      gap: 6,
+      color: COLORS[mark],
+      fontWeight: strong ? 600 : 500,
+      fontSize: 'inherit',
+    }}
+  >
     <svg viewBox="0 0 16 16" width="12" height="12" aria-hidden style={{ flex: 'none' }}>
       {SHAPES[mark]}
     </svg>

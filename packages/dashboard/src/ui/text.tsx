@@ -13,7 +13,15 @@ const COLORS: Record<Tone, string | undefined> = {
   busy: 'var(--busy)',
   calm: 'var(--calm)',
 };
-type TextProps = { children: ReactNode; tone?: Tone; size?: 'xs' | 'sm' | 'md' | 'lg'; strong?: boolean; mono?: boolean; inline?: boolean; id?: string };
+type TextProps = {
+  children: ReactNode;
+  tone?: Tone;
+  size?: 'xs' | 'sm' | 'md' | 'lg';
+  strong?: boolean;
+  mono?: boolean;
+  inline?: boolean;
+  id?: string;
+};
 export const Text = ({ children, tone = 'normal', size = 'sm', strong = false, mono = false, inline = false, id }: TextProps) => (
   <MantineText
     component={inline ? 'span' : 'p'}
@@ -40,6 +48,13 @@ export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{ch
 
 /** A link to a page of the dashboard. */
 export const PageLink = createLink(Anchor<'a'>);
+
+/** A link that leaves the dashboard in the same tab. */
+export const OutAnchor = ({ href, children }: { href: string; children: ReactNode }) => (
+  <Anchor href={href} size="sm">
+    {children}
+  </Anchor>
+);
 
 export const OutLink = ({ href, children }: { href: string; children: ReactNode }) => (
   <Anchor href={href} target="_blank" rel="noreferrer" size="sm">

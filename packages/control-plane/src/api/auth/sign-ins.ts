@@ -13,8 +13,8 @@ const IDLE_MS = 30 * 86_400_000;
 const ABSOLUTE_MS = 90 * 86_400_000;
 
 export type SignIns = {
-  /** `origin` null: by password. */
-  begin(user: UserRecord, address: string, origin: Origin | null): Promise<LoginAnswer>;
+  /** `origin` null: by password. `seconds`: lifetime of the token; default TOKEN_SECONDS. */
+  begin(user: UserRecord, address: string, origin: Origin | null, seconds?: number): Promise<LoginAnswer>;
   /** `answer` is null for an invalid token. `reusedBy`: e-mail of the owner of a token that was used before; its session has ended. */
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
 };
@@ -23,16 +23,16 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionE
   const { stores, tokens, onSessionEnded, now } = deps;
 
   type Session = { id: string; origin: Origin | null };
-  const answer = async (user: UserRecord, session: Session, refresh_token: string): Promise<LoginAnswer> => ({
-    token: await tokens.mint(user, session.id, session.origin),
+  const answer = async (user: UserRecord, session: Session, refresh_token: string, seconds = TOKEN_SECONDS): Promise<LoginAnswer> => ({
+    token: await tokens.mint(user, session.id, session.origin, seconds),
     token_type: 'Bearer',
-    expires_in: TOKEN_SECONDS,
+    expires_in: seconds,
     refresh_token,
     user: userView(user),
   });
 
   return {
-    async begin(user, address, origin) {
+    async begin(user, address, origin, seconds) {
       const at = now();
       const id = newId();
       const refreshToken = newRefreshToken(id, origin);
@@ -41,7 +41,7 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionE
         at,
       );
       await stores.users.setLastLogin(user.id, at);
-      return answer({ ...user, last_login_at: at }, { id, origin }, refreshToken);
+      return answer({ ...user, last_login_at: at }, { id, origin }, refreshToken, seconds);
     },
 
     async refresh(refreshToken) {

@@ -14,7 +14,8 @@ const MAX_CACHED_TOKENS = 2_000;
 /** The token ends early with its `sessionId` or its `origin`. `expiresAt` is in ms. */
 export type ReadToken = { userId: string; sessionId: string; origin: Origin | null; expiresAt: number };
 export type Tokens = {
-  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string, origin: Origin | null): Promise<string>;
+  /** `seconds`: lifetime of the token; default TOKEN_SECONDS. */
+  mint(user: Pick<UserRecord, 'id' | 'email' | 'role'>, sessionId: string, origin: Origin | null, seconds?: number): Promise<string>;
   /** Returns null unless the text is a valid token that Berth signed. */
   read(token: string): Promise<ReadToken | null>;
 };
@@ -28,13 +29,13 @@ export function createTokens(secrets: Live<readonly string[]>, now: () => number
     return { keys, current, verified: new LRUCache<string, ReadToken>({ max: MAX_CACHED_TOKENS }) };
   });
   return {
-    mint: (user, sessionId, origin) =>
+    mint: (user, sessionId, origin, seconds = TOKEN_SECONDS) =>
       new SignJWT({ email: user.email, role: user.role, sid: sessionId, ...(origin === null ? {} : { origin: originText(origin) }) })
         .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
         .setIssuer(ISSUER)
         .setSubject(user.id)
         .setIssuedAt(Math.floor(now() / 1000))
-        .setExpirationTime(Math.floor(now() / 1000) + TOKEN_SECONDS)
+        .setExpirationTime(Math.floor(now() / 1000) + seconds)
         .sign(inUse().current),
     async read(token) {
       const { keys, verified } = inUse();

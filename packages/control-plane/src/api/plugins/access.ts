@@ -8,12 +8,14 @@ import { DomainError } from '../../domain/errors.ts';
 import type { Presence } from '../../domain/presence.ts';
 import type { Agents } from '../agents.ts';
 import type { Callers } from '../auth/callers.ts';
+import type { SessionCookies } from '../auth/session-cookie.ts';
 import type { SecretUse } from '../auth/secret-use.ts';
 import type { Server } from '../define.ts';
 import { refuseOutsideProjects } from '../rights.ts';
 
 type Seen = {
   presence: Presence;
+  cookies: Pick<SessionCookies, 'credentialOf'>;
   secretUse: Pick<SecretUse, 'gatewaySent'>;
   /**
    * Records an address from which a valid secret of an agent or a gateway came (kit/connections.ts). Not for people: a known address has
@@ -22,7 +24,7 @@ type Seen = {
   vouch: (address: string) => void;
 };
 
-export function installAccess(server: Server, callers: Callers, agents: Agents, { presence, secretUse, vouch }: Seen): void {
+export function installAccess(server: Server, callers: Callers, agents: Agents, { presence, cookies, secretUse, vouch }: Seen): void {
   const vouchFor = ({ raw }: FastifyRequest): void => vouch(raw.socket.remoteAddress ?? '');
   server.decorateRequest('caller', null);
   server.decorateRequest('agent', null);
@@ -48,7 +50,7 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
   });
 
   async function person(request: FastifyRequest, row: Route | null, who: Role): Promise<void> {
-    const user = await callers.user(request.headers.authorization);
+    const user = await callers.user(cookies.credentialOf(request));
     presence.seen();
     request.caller = user;
     if (!atLeast(user.role, who))

@@ -1,6 +1,7 @@
 /** Sign-in at the API by password or by the gateway, refresh, sign-out and change of the password. */
 import { DELETED_SKEW_MS, DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
-import type { FastifyRequest } from 'fastify';
+import type { LoginAnswer } from '@berth/wire/access';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
@@ -12,6 +13,7 @@ import type { ApiDeps } from '../deps.ts';
 import { type Origin, isOriginValid } from '../auth/origins.ts';
 import type { Passwords } from '../auth/passwords.ts';
 import { sha256Of } from '../auth/secrets.ts';
+import { COOKIE_SECONDS, type SessionCookies } from '../auth/session-cookie.ts';
 import type { SignIns } from '../auth/sign-ins.ts';
 import { userView } from '../views.ts';
 import { growingTo } from '../lru.ts';
@@ -20,6 +22,7 @@ import { growingTo } from '../lru.ts';
 const AT_ONCE = 16;
 
 export type AuthRouteDeps = ApiDeps & {
+  cookies: SessionCookies;
   signIns: SignIns;
   passwords: Passwords;
   assertions: Assertions;
@@ -30,7 +33,7 @@ export type AuthRouteDeps = ApiDeps & {
 };
 
 export function authRoutes(route: Define, deps: AuthRouteDeps): void {
-  const { stores, changes, settings, signIns, passwords, assertions, attempts, strangers, now } = deps;
+  const { stores, changes, settings, cookies, signIns, passwords, assertions, attempts, strangers, now } = deps;
   /** Pairs of account and network that signed in before. A guesser in the same network does not limit them. */
   const proven = new LRUCache<string, true>(growingTo(20_000));
   const underWay = new Map<string, number>();
@@ -72,24 +75,36 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     }
   }
 
-  route('login', async ({ body, request }) => {
+  /** Begins a session. Its token is in the answer, or in a cookie if the request wants one. */
+  async function begin(
+    user: UserRecord,
+    origin: Origin | null,
+    { request, reply }: { request: FastifyRequest; reply: FastifyReply },
+  ): Promise<LoginAnswer> {
+    if (!cookies.isWanted(request)) return signIns.begin(user, request.ip, origin);
+    return cookies.give(reply, await signIns.begin(user, request.ip, origin, COOKIE_SECONDS));
+  }
+
+  route('authMethods', async () => ({ methods: settings.authServiceUrl === null ? ['password' as const] : ['gateway' as const, 'password' as const] }));
+
+  route('login', async ({ body, request, reply }) => {
     const email = body.email.toLowerCase();
     request.audited = { user: email };
     const user = await stores.users.findByEmail(email);
     const right = await tryPassword(email, request, body.password, user?.password_hash ?? null);
     // One answer for all three: it must not reveal who has an account.
     if (user === null || !right || user.disabled) throw new DomainError('wrong_credentials');
-    return signIns.begin(user, request.ip, null);
+    return begin(user, null, { request, reply });
   });
 
-  route('exchange', async ({ request }) => {
+  route('exchange', async ({ request, reply }) => {
     // Fetch Metadata, section 2.3: svc-forward-auth adds the visitor's assertion to a POST of any page, also a page of a project.
     const from = request.headers['sec-fetch-site'];
     if (from === 'same-site' || from === 'cross-site')
       throw new DomainError('forbidden', 'a page of another origin must not sign in its visitor');
     const { email, origin } = await identityOf(request);
     request.audited = { user: email, via: 'gateway' };
-    return signIns.begin(await userFor(email), request.ip, origin);
+    return begin(await userFor(email), origin, { request, reply });
   });
 
   /** Reads a device token or the gateway's assertion, never a bare identity header (docs/interfaces.md "Identity in the API"). */
@@ -151,19 +166,20 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     throw new DomainError('refresh_token', reusedBy === null ? undefined : 'it was used before, so the session has ended: sign in again');
   });
 
-  route('logout', async ({ user }) => {
+  route('logout', async ({ user, reply }) => {
     await stores.apiSessions.end(sessionOnly(user));
+    cookies.clear(reply);
     changes.notify('access');
   });
 
-  route('changePassword', async ({ body, user, request }) => {
+  route('changePassword', async ({ body, user, request, reply }) => {
     sessionOnly(user);
     const right = await tryPassword(user.email, request, body.old_password, user.password_hash);
     if (!right) throw invalid('old_password', 'wrong', 'is not your current password');
     // A new password ends every session of the account, this one too.
     const changed = await stores.users.patch(user.id, { password_hash: await passwords.hash(body.new_password) });
     changes.notify('access');
-    return signIns.begin(changed, request.ip, null);
+    return begin(changed, null, { request, reply });
   });
 
   route('me', async ({ user }) => userView(user));

@@ -1,0 +1,30 @@
+/** Changes: one request, its progress, and its error where it belongs. The page shows the new state when the control plane has it. */
+import { useMutation } from '@tanstack/react-query';
+import type { CallInput } from '@berth/wire/client';
+import type { AnswerOf, RouteName } from '@berth/wire/routes';
+import { call } from '../api/client.ts';
+import { queries } from '../api/queries.ts';
+
+export type Change<N extends RouteName> = {
+  run: (input: CallInput<N>) => Promise<AnswerOf<N> | null>;
+  busy: boolean;
+  error: unknown;
+  reset: () => void;
+};
+
+/** `run` returns null after an error, which `error` then has. */
+export function useChange<N extends RouteName>(name: N, then?: (answer: AnswerOf<N>) => void): Change<N> {
+  const mutation = useMutation({
+    mutationFn: (input: CallInput<N>) => call(name, input),
+    onSuccess: (answer) => {
+      void queries.invalidateQueries();
+      then?.(answer);
+    },
+  });
+  return {
+    run: (input) => mutation.mutateAsync(input).catch(() => null),
+    busy: mutation.isPending,
+    error: mutation.error,
+    reset: mutation.reset,
+  };
+}

@@ -1,0 +1,85 @@
+/** Reads logs as streams. Lines arrive in batches, and the page renders once for each batch. */
+import type { LogLine } from '@berth/wire/deployment';
+import type { GoneNode, LostLines, RuntimeLine } from '@berth/wire/runtime';
+import { useEffect, useState } from 'react';
+import { readSse } from '../api/sse.ts';
+import type { Line } from './log-view.tsx';
+
+export type LogData = { lines: readonly Line[]; notes: readonly string[]; ended: boolean };
+const NONE: LogData = { lines: [], notes: [], ended: false };
+/** Most lines in the page. The oldest ones are left out, and a note says so. */
+const MAX_LINES = 200_000;
+const GATHER_MS = 100;
+const SILENCE_MS = 45_000;
+const PAUSE_MS = 1_000;
+
+/** `path` null: no log. Follows the stream, and opens it again after each loss. */
+export function useLogStream(path: string | null): LogData {
+  const [data, setData] = useState<LogData>(NONE);
+  useEffect(() => {
+    setData(NONE);
+    if (path === null) return;
+    const stop = new AbortController();
+    const lines: Line[] = [];
+    const notes = new Set<string>();
+    let ended = false;
+    let timer: ReturnType<typeof setTimeout> | null = null;
+    const show = (): void => {
+      timer = null;
+      if (lines.length > MAX_LINES) {
+        lines.splice(0, lines.length - MAX_LINES);
+        notes.add(`Only the last ${MAX_LINES.toLocaleString('en')} lines are shown; download the whole log with the command line.`);
+      }
+      setData({ lines: [...lines], notes: [...notes], ended });
+    };
+    const later = (): void => void (timer ??= setTimeout(show, GATHER_MS));
+    const take = (event: string, text: string, id: string | null): void => {
+      const value: unknown = text === '' ? null : JSON.parse(text);
+      if (event === 'end') ended = true;
+      else if (event === 'lost') {
+        const { count } = value as LostLines;
+        notes.add(`${count} lines were lost here`);
+        lines.push({
+          key: `lost ${lines.length}`,
+          at: lines.at(-1)?.at ?? new Date().toISOString(),
+          stream: 'system',
+          text: `── ${count} lines were lost ──`,
+        });
+      } else if (event === 'gone') notes.add((value as GoneNode).message);
+      else if (isLine(value)) {
+        const seq = 'seq' in value ? value.seq : (id ?? lines.length);
+        lines.push({ key: String(seq), at: value.at, stream: value.stream, text: value.text });
+      }
+      later();
+    };
+    void (async () => {
+      let after: string | null = null;
+      while (!stop.signal.aborted && !ended) {
+        try {
+          const response: Response = await fetch(path, {
+            headers: { accept: 'text/event-stream', ...(after === null ? {} : { 'last-event-id': after }) },
+            signal: stop.signal,
+          });
+          if (!response.ok || response.body === null) {
+            if (response.status < 500) return;
+          } else
+            for await (const frame of readSse(response.body, SILENCE_MS)) {
+              if (frame.id !== null) after = frame.id;
+              take(frame.event, frame.data, frame.id);
+            }
+        } catch {
+          // The banner says that the control plane is away; this stream goes on after its last line.
+        }
+        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+      }
+    })();
+    return () => {
+      stop.abort();
+      if (timer !== null) clearTimeout(timer);
+    };
+  }, [path]);
+  return data;
+}
+
+const isLine = (value: unknown): value is LogLine | RuntimeLine =>
+  typeof value === 'object' && value !== null && 'text' in value && 'stream' in value;

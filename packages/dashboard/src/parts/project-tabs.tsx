@@ -1,0 +1,776 @@
+/** The tabs of a project, except deployments and logs. */
+import type { Project } from '@berth/wire/project';
+import { FORGES, type Forge } from '@berth/wire/hook';
+import { ApiError } from '@berth/wire/client';
+import { useNavigate } from '@tanstack/react-router';
+import { useState } from 'react';
+import { useRoleReason } from '../app/session.tsx';
+import { useAsk, useAskWithTag, useList } from '../api/queries.ts';
+import { Button, Copy, Menu } from '../ui/controls.tsx';
+import { Facts, Table } from '../ui/data.tsx';
+import { Checkbox, NumberField, Select, Switch, TagsField, TextField } from '../ui/fields.tsx';
+import { Note } from '../ui/feedback.tsx';
+import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
+import { Confirm } from '../ui/overlay.tsx';
+import { Status } from '../ui/status.tsx';
+import { Code, OutLink, PageLink, Text } from '../ui/text.tsx';
+import { useChange } from './actions.tsx';
+import { Answer } from './answer.tsx';
+import { Command, Empty } from './command.tsx';
+import { fieldErrors, Problem } from './problem.tsx';
+import { CertificateStatus, DatasetStatus } from './states.tsx';
+import { Ago, Exact } from './time.tsx';
+import { bytesText, durationText } from './time-text.ts';
+
+type Tab = { project: Project };
+
+export function Env({ project }: Tab) {
+  const reason = useRoleReason('developer');
+  const secrets = useList('listSecrets', { params: { id: project.id } });
+  const [name, setName] = useState('');
+  const [value, setValue] = useState('');
+  const [isSecret, setIsSecret] = useState(true);
+  const done = (): void => {
+    setName('');
+    setValue('');
+  };
+  const putEnv = useChange('putEnv', done);
+  const putSecret = useChange('putSecret', done);
+  const deleteEnv = useChange('deleteEnv');
+  const deleteSecret = useChange('deleteSecret');
+  const id = project.id;
+  const save = (): void =>
+    void (isSecret ? putSecret.run({ params: { id, name }, body: { value } }) : putEnv.run({ params: { id, name }, body: { value } }));
+  const error = putEnv.error ?? putSecret.error ?? deleteEnv.error ?? deleteSecret.error;
+  const fields = fieldErrors(error);
+  return (
+    <Column>
+      <Note>A change takes effect with the next deployment.</Note>
+      <Panel title="Set a variable or a secret" id="set">
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            if (reason === null && name !== '') save();
+          }}
+        >
+          <Column gap="sm">
+            <Columns most={2}>
+              <TextField label="Name" value={name} onChange={setName} mono error={fields['name'] ?? null} />
+              <TextField label="Value" value={value} onChange={setValue} secret={isSecret} mono error={fields['value'] ?? null} />
+            </Columns>
+            <Checkbox label="Secret: nobody can read the value again" value={isSecret} onChange={setIsSecret} />
+            {error !== null && error !== undefined && <Problem error={error} what="Saving" />}
+            <Row>
+              <Button
+                type="submit"
+                look="main"
+                reason={reason ?? (name === '' ? 'it needs a name' : null)}
+                busy={putEnv.busy || putSecret.busy}
+              >
+                Save
+              </Button>
+              <Command
+                words={
+                  isSecret
+                    ? ['secret', 'set', name === '' ? 'NAME' : name, '--project', project.name]
+                    : ['env', 'set', `${name === '' ? 'NAME' : name}=VALUE`, '--project', project.name]
+                }
+              />
+            </Row>
+          </Column>
+        </form>
+      </Panel>
+      <Panel flush title="Environment variables" id="env">
+        {project.env_names.length === 0 ? (
+          <Empty>No variables.</Empty>
+        ) : (
+          <Table
+            label="Environment variables"
+            rows={project.env_names}
+            id={(row) => row}
+            cells={[
+              { head: 'Name', rowHead: true, cell: (row) => <Code>{row}</Code> },
+              {
+                head: 'Value',
+                cell: (row) =>
+                  project.env === undefined ? <Text tone="quiet">only developers see it</Text> : <Code>{project.env[row] ?? ''}</Code>,
+              },
+              {
+                head: 'Change',
+                cell: (row) => (
+                  <Menu
+                    label={`Actions for ${row}`}
+                    items={[{ label: 'Remove', danger: true, reason, onClick: () => void deleteEnv.run({ params: { id, name: row } }) }]}
+                  />
+                ),
+              },
+            ]}
+          />
+        )}
+      </Panel>
+      <Panel flush title="Secrets" id="secrets">
+        <Answer query={secrets.query} what="the secrets">
+          {() =>
+            secrets.items.length === 0 ? (
+              <Empty>No secrets.</Empty>
+            ) : (
+              <Table
+                label="Secrets"
+                rows={secrets.items}
+                id={(row) => row.name}
+                cells={[
+                  { head: 'Name', rowHead: true, cell: (row) => <Code>{row.name}</Code> },
+                  {
+                    head: 'For',
+                    cell: (row) => `${row.scope === 'run' ? 'container' : 'build'}, as ${row.as === 'env' ? 'variable' : 'file'}`,
+                  },
+                  { head: 'Fingerprint', wide: true, cell: (row) => <Code>{row.fingerprint}</Code> },
+                  { head: 'Set', cell: (row) => <Ago at={row.set_at} /> },
+                  { head: 'By', wide: true, cell: (row) => row.set_by ?? '' },
+                  {
+                    head: 'Change',
+                    cell: (row) => (
+                      <Menu
+                        label={`Actions for ${row.name}`}
+                        items={[
+                          {
+                            label: 'Delete',
+                            danger: true,
+                            reason,
+                            onClick: () => void deleteSecret.run({ params: { id, name: row.name } }),
+                          },
+                        ]}
+                      />
+                    ),
+                  },
+                ]}
+              />
+            )
+          }
+        </Answer>
+      </Panel>
+    </Column>
+  );
+}
+
+export function Data({ project }: Tab) {
+  const datasets = useList('listDatasets', { query: { limit: 200 } });
+  const byId = new Map(datasets.items.map((dataset) => [dataset.id, dataset]));
+  const placement = useAsk('placement', { query: { project_id: project.id } });
+  return (
+    <Column>
+      <Panel flush title="Datasets" id="datasets">
+        {project.datasets.length === 0 ? (
+          <Empty words={['dataset', 'list']}>The project uses no datasets. These exist:</Empty>
+        ) : (
+          <Table
+            label="Datasets"
+            rows={project.datasets}
+            id={(row) => row.dataset_id}
+            cells={[
+              {
+                head: 'Dataset',
+                rowHead: true,
+                cell: (row) => (
+                  <PageLink to="/datasets/$name" params={{ name: byId.get(row.dataset_id)?.name ?? row.dataset_id }} size="sm">
+                    {byId.get(row.dataset_id)?.name ?? row.dataset_id}
+                  </PageLink>
+                ),
+              },
+              { head: 'Mode', cell: (row) => row.mode },
+              { head: 'Newest version', number: true, cell: (row) => byId.get(row.dataset_id)?.version ?? '' },
+              {
+                head: 'State',
+                cell: (row) => {
+                  const found = byId.get(row.dataset_id);
+                  return found === undefined ? null : <DatasetStatus status={found.status} />;
+                },
+              },
+            ]}
+          />
+        )}
+      </Panel>
+      <Panel flush title="Volumes" id="volumes">
+        {project.volumes.length === 0 ? (
+          <Empty>No volumes. A volume is a folder on the node that outlives deployments.</Empty>
+        ) : (
+          <Table
+            label="Volumes"
+            rows={project.volumes}
+            id={(row) => row.name}
+            cells={[
+              { head: 'Volume', rowHead: true, cell: (row) => row.name },
+              { head: 'Path in the container', cell: (row) => <Code>{row.mount_path}</Code> },
+            ]}
+          />
+        )}
+      </Panel>
+      <Panel flush title="If it were deployed now" id="placement">
+        <Answer query={placement} what="the placement">
+          {(preview) => (
+            <Table
+              label="Score of each node"
+              rows={preview.items}
+              id={(row) => row.node_id}
+              cells={[
+                { head: 'Node', rowHead: true, cell: (row) => row.hostname },
+                {
+                  head: 'Result',
+                  cell: (row) =>
+                    row.node_id === preview.winner ? (
+                      <Status mark="ok">chosen</Status>
+                    ) : row.eligible ? (
+                      <Status mark="off">possible</Status>
+                    ) : (
+                      <Status mark="bad">{row.reason ?? 'refused'}</Status>
+                    ),
+                },
+                { head: 'Score', number: true, cell: (row) => row.score.toFixed(2) },
+                { head: 'Datasets there', number: true, wide: true, cell: (row) => row.cached_dataset_count },
+                { head: 'To copy', number: true, cell: (row) => bytesText(row.missing_bytes) },
+                {
+                  head: 'Estimate',
+                  number: true,
+                  wide: true,
+                  cell: (row) => (row.estimated_seconds === null ? '' : durationText(row.estimated_seconds * 1000)),
+                },
+              ]}
+            />
+          )}
+        </Answer>
+      </Panel>
+    </Column>
+  );
+}
+
+export function Domains({ project }: Tab) {
+  const domains = useAsk('projectDomains', { params: { id: project.id } });
+  const tagged = useAskWithTag('getProject', { params: { id: project.id } });
+  const reason = useRoleReason('developer');
+  const [typed, setTyped] = useState('');
+  const change = useChange('patchProject', () => setTyped(''));
+  const save = (next: string[]): void => {
+    const etag = tagged.data?.etag;
+    void change.run({ params: { id: project.id }, body: { domains: next }, ...(etag == null ? {} : { headers: { 'if-match': etag } }) });
+  };
+  return (
+    <Column>
+      <Panel title="Address" id="address">
+        <Facts
+          items={[
+            [
+              'Berth’s address',
+              <OutLink key="a" href={project.url}>
+                {project.url}
+              </OutLink>,
+            ],
+            project.certificate === null ? null : ['Certificate', <CertificateStatus key="c" certificate={project.certificate} />],
+          ]}
+        />
+      </Panel>
+      <Panel title="Add a domain" id="add">
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            if (reason === null && typed !== '') save([...project.domains, typed]);
+          }}
+        >
+          <Column gap="sm">
+            <TextField label="Domain" value={typed} onChange={setTyped} placeholder="www.example.org" />
+            {change.error !== null && change.error !== undefined && <Problem error={change.error} what="Saving" />}
+            <Row>
+              <Button type="submit" look="main" reason={reason ?? (typed === '' ? 'it needs a domain' : null)} busy={change.busy}>
+                Add
+              </Button>
+              <Command words={['domain', 'add', typed === '' ? 'www.example.org' : typed, '--project', project.name]} />
+            </Row>
+          </Column>
+        </form>
+      </Panel>
+      <Panel flush title="Custom domains" id="domains">
+        <Answer query={domains} what="the domains">
+          {({ items }) =>
+            items.length === 0 ? (
+              <Empty>No custom domains.</Empty>
+            ) : (
+              <Table
+                label="Custom domains"
+                rows={items}
+                id={(row) => row.domain}
+                cells={[
+                  { head: 'Domain', rowHead: true, cell: (row) => <OutLink href={row.url}>{row.domain}</OutLink> },
+                  {
+                    head: 'DNS',
+                    cell: (row) => (
+                      <>
+                        <Status mark={row.dns.state === 'ok' ? 'ok' : row.dns.state === 'unknown' ? 'off' : 'warn'}>{row.dns.state}</Status>
+                        {row.dns.problem !== null && <Text size="xs">{row.dns.problem}</Text>}
+                      </>
+                    ),
+                  },
+                  {
+                    head: 'Certificate',
+                    cell: (row) =>
+                      row.certificate === null ? (
+                        <Text tone="quiet">not checked yet</Text>
+                      ) : (
+                        <>
+                          <CertificateStatus certificate={row.certificate} />
+                          {row.certificate.problem !== null && <Text size="xs">{row.certificate.problem}</Text>}
+                        </>
+                      ),
+                  },
+                  {
+                    head: 'Change',
+                    cell: (row) => (
+                      <Menu
+                        label={`Actions for ${row.domain}`}
+                        items={[
+                          {
+                            label: 'Remove',
+                            danger: true,
+                            reason,
+                            onClick: () => save(project.domains.filter((domain) => domain !== row.domain)),
+                          },
+                        ]}
+                      />
+                    ),
+                  },
+                ]}
+              />
+            )
+          }
+        </Answer>
+      </Panel>
+    </Column>
+  );
+}
+
+export function Hook({ project }: Tab) {
+  const hook = useAsk('getHook', { params: { id: project.id } });
+  const reason = useRoleReason('developer');
+  const [forge, setForge] = useState<Forge>('gitea');
+  const [secret, setSecret] = useState<string | null>(null);
+  const put = useChange('putHook', (answer) => setSecret(answer.secret));
+  const remove = useChange('deleteHook', () => setSecret(null));
+  const none = hook.error instanceof ApiError && hook.error.status === 404;
+  const deliveries = useList(
+    'listDeliveries',
+    { params: { id: project.id }, query: { limit: 20 } },
+    { enabled: hook.data !== undefined && !none },
+  );
+  return (
+    <Column>
+      {secret !== null && (
+        <Note tone="warn" title="Copy the secret now; it is not shown again" live>
+          <Row>
+            <Code>{secret}</Code>
+            <Copy text={secret} label="Copy the secret" />
+          </Row>
+        </Note>
+      )}
+      {none ? (
+        <Panel title="Deploy on push" id="hook">
+          <Column gap="sm">
+            <Text>After each push, the forge calls an address of Berth. Berth then looks at the branch and deploys it.</Text>
+            <Select label="Forge" value={forge} onChange={setForge} options={FORGES.map((value) => ({ value, label: value }))} />
+            {put.error !== null && put.error !== undefined && <Problem error={put.error} what="Creating the hook" />}
+            <Row>
+              <Button
+                look="main"
+                reason={reason}
+                busy={put.busy}
+                onClick={() => void put.run({ params: { id: project.id }, body: { forge } })}
+              >
+                Create the hook
+              </Button>
+              <Command words={['hook', 'create', '--forge', forge, '--project', project.name]} />
+            </Row>
+          </Column>
+        </Panel>
+      ) : (
+        <Answer query={hook} what="the hook">
+          {(found) => (
+            <>
+              <Panel
+                title="Hook"
+                id="hook"
+                actions={
+                  <Button
+                    size="xs"
+                    look="danger"
+                    reason={reason}
+                    busy={remove.busy}
+                    onClick={() => void remove.run({ params: { id: project.id } })}
+                  >
+                    Delete the hook
+                  </Button>
+                }
+              >
+                <Facts
+                  items={[
+                    ['Forge', found.forge],
+                    [
+                      'Address',
+                      <span key="u">
+                        <Code>{found.url}</Code> <Copy text={found.url} label="Copy the address" />
+                      </span>,
+                    ],
+                    [
+                      'Steps',
+                      'At the forge: settings of the repository, webhooks, add. Enter the address and the secret, content type JSON, push events only.',
+                    ],
+                    ['Refused deliveries', String(found.refused)],
+                  ]}
+                />
+              </Panel>
+              <Panel flush title="Deliveries" id="deliveries">
+                {deliveries.items.length === 0 ? (
+                  <Empty>No deliveries yet. Push a commit.</Empty>
+                ) : (
+                  <Table
+                    label="Deliveries"
+                    rows={deliveries.items}
+                    id={(row) => row.id}
+                    cells={[
+                      {
+                        head: 'Received',
+                        rowHead: true,
+                        cell: (row) => (
+                          <Ago
+                            at={
+                              (row as unknown as { at?: string; received_at?: string }).received_at ?? (row as unknown as { at: string }).at
+                            }
+                          />
+                        ),
+                      },
+                      {
+                        head: 'Verdict',
+                        cell: (row) => {
+                          const { verdict, detail } = row as unknown as { verdict: string | null; detail?: string | null };
+                          return (
+                            <>
+                              {verdict ?? 'in progress'}
+                              {detail != null && (
+                                <Text size="xs" tone="quiet">
+                                  {detail}
+                                </Text>
+                              )}
+                            </>
+                          );
+                        },
+                      },
+                    ]}
+                  />
+                )}
+              </Panel>
+            </>
+          )}
+        </Answer>
+      )}
+    </Column>
+  );
+}
+
+export function Settings({ project }: Tab) {
+  const tagged = useAskWithTag('getProject', { params: { id: project.id } });
+  return (
+    <Answer query={tagged} what="the settings">
+      {({ etag }) => <SettingsForm key={project.id} project={project} etag={etag} />}
+    </Answer>
+  );
+}
+
+const FIELDS = [
+  'git_url',
+  'branch',
+  'dockerfile_path',
+  'build_context',
+  'domain_prefix',
+  'container_port',
+  'auth_required',
+  'health_path',
+  'drain_seconds',
+  'stop_grace_seconds',
+  'deploy_on_push',
+  'watch_paths',
+] as const;
+type Draft = Pick<Project, (typeof FIELDS)[number]>;
+const draftOf = (project: Project): Draft => Object.fromEntries(FIELDS.map((field) => [field, project[field]])) as Draft;
+
+function SettingsForm({ project, etag }: { project: Project; etag: string | null }) {
+  const navigate = useNavigate();
+  const reason = useRoleReason('developer');
+  const [start, setStart] = useState({ draft: draftOf(project), etag });
+  const [draft, setDraft] = useState<Draft>(start.draft);
+  const [deleting, setDeleting] = useState(false);
+  const save = useChange('patchProject', (answer) => setStart({ draft: draftOf(answer), etag: null }));
+  const remove = useChange('deleteProject', () => void navigate({ to: '/projects' }));
+  const set =
+    <K extends keyof Draft>(key: K) =>
+    (value: Draft[K]): void =>
+      setDraft({ ...draft, [key]: value });
+  const errors = fieldErrors(save.error);
+  const changed = FIELDS.filter((field) => JSON.stringify(draft[field]) !== JSON.stringify(start.draft[field]));
+  const others = FIELDS.filter(
+    (field) =>
+      JSON.stringify(project[field]) !== JSON.stringify(start.draft[field]) &&
+      JSON.stringify(project[field]) !== JSON.stringify(draft[field]),
+  );
+  const tag = start.etag ?? etag;
+  return (
+    <Column>
+      <Panel title="Settings" id="settings">
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            if (reason !== null || changed.length === 0) return;
+            void save.run({
+              params: { id: project.id },
+              body: Object.fromEntries(changed.map((field) => [field, draft[field]])),
+              ...(tag === null ? {} : { headers: { 'if-match': tag } }),
+            });
+          }}
+        >
+          <Column>
+            {others.length > 0 && (
+              <Note tone="warn" title="Somebody else changed this project meanwhile" live>
+                <ul>
+                  {others.map((field) => (
+                    <li key={field}>
+                      {field}: theirs <Code>{JSON.stringify(project[field])}</Code>, yours <Code>{JSON.stringify(draft[field])}</Code>
+                    </li>
+                  ))}
+                </ul>
+                <Row>
+                  <Button
+                    size="xs"
+                    onClick={() => {
+                      setStart({ draft: draftOf(project), etag });
+                      setDraft({ ...draftOf(project), ...Object.fromEntries(changed.map((field) => [field, draft[field]])) });
+                      save.reset();
+                    }}
+                  >
+                    Keep mine on top of theirs
+                  </Button>
+                  <Button
+                    size="xs"
+                    onClick={() => {
+                      setStart({ draft: draftOf(project), etag });
+                      setDraft(draftOf(project));
+                      save.reset();
+                    }}
+                  >
+                    Take theirs
+                  </Button>
+                </Row>
+              </Note>
+            )}
+            <Columns most={2}>
+              <TextField label="Git address" value={draft.git_url} onChange={set('git_url')} mono error={errors['git_url']} />
+              <TextField label="Branch" value={draft.branch} onChange={set('branch')} mono error={errors['branch']} />
+              <TextField
+                label="Dockerfile"
+                value={draft.dockerfile_path}
+                onChange={set('dockerfile_path')}
+                mono
+                error={errors['dockerfile_path']}
+              />
+              <TextField
+                label="Build context"
+                value={draft.build_context}
+                onChange={set('build_context')}
+                mono
+                error={errors['build_context']}
+              />
+              <TextField
+                label="Domain prefix"
+                value={draft.domain_prefix}
+                onChange={set('domain_prefix')}
+                mono
+                error={errors['domain_prefix']}
+              />
+              <NumberField
+                label="Container port"
+                value={draft.container_port}
+                onChange={(value) => set('container_port')(value ?? 0)}
+                error={errors['container_port']}
+              />
+              <TextField
+                label="Health path"
+                help="empty: every HTTP answer is healthy"
+                value={draft.health_path ?? ''}
+                onChange={(value) => set('health_path')(value === '' ? null : value)}
+                mono
+                error={errors['health_path']}
+              />
+              <NumberField
+                label="Drain (seconds)"
+                help="running requests of the old version get this long"
+                value={draft.drain_seconds}
+                onChange={(value) => set('drain_seconds')(value ?? 0)}
+                error={errors['drain_seconds']}
+              />
+            </Columns>
+            <Switch
+              label="Require Auth: visitors must sign in"
+              value={draft.auth_required}
+              onChange={set('auth_required')}
+              error={errors['auth_required']}
+            />
+            <Switch label="Deploy on push" value={draft.deploy_on_push} onChange={set('deploy_on_push')} />
+            <TagsField
+              label="Watch paths"
+              help="deploy on push only if a file under these paths changed; empty: always"
+              value={draft.watch_paths}
+              onChange={set('watch_paths')}
+              error={errors['watch_paths']}
+            />
+            {save.error !== null && save.error !== undefined && <Problem error={save.error} what="Saving" />}
+            <Row>
+              <Button type="submit" look="main" reason={reason ?? (changed.length === 0 ? 'nothing is changed' : null)} busy={save.busy}>
+                Save
+              </Button>
+              {changed.length > 0 && <Text tone="quiet">Changed: {changed.join(', ')}. Takes effect with the next deployment.</Text>}
+            </Row>
+          </Column>
+        </form>
+      </Panel>
+      <Panel title="Delete the project" id="delete">
+        <Column gap="sm">
+          <Text>Its containers are removed and its address is free again. Volumes stay on their node until an admin deletes them.</Text>
+          <Row>
+            <Button
+              look="danger"
+              reason={reason ?? (project.deleting ? 'it is being deleted already' : null)}
+              onClick={() => setDeleting(true)}
+            >
+              Delete …
+            </Button>
+            <Command words={['project', 'delete', project.name]} />
+          </Row>
+        </Column>
+      </Panel>
+      <Confirm
+        open={deleting}
+        onClose={() => setDeleting(false)}
+        title={`Delete ${project.name}?`}
+        action="Delete"
+        danger
+        typed={project.name}
+        busy={remove.busy}
+        error={remove.error === null || remove.error === undefined ? null : String((remove.error as Error).message)}
+        onConfirm={() => void remove.run({ params: { id: project.id }, ...(etag === null ? {} : { headers: { 'if-match': etag } }) })}
+      >
+        <Text>This cannot be undone.</Text>
+      </Confirm>
+    </Column>
+  );
+}
+
+const HOURS = { '1': '1 hour', '6': '6 hours', '24': '1 day', '720': '30 days' } as const;
+export function Metrics({ project }: Tab) {
+  const [hours, setHours] = useState<keyof typeof HOURS>('1');
+  const [from, setFrom] = useState(() => new Date(Date.now() - 3_600_000).toISOString());
+  const metrics = useAsk('projectMetrics', { params: { id: project.id }, query: { from } });
+  return (
+    <Panel
+      title="Metrics"
+      id="metrics"
+      actions={
+        <Select
+          label="Range"
+          value={hours}
+          onChange={(value) => {
+            setHours(value);
+            setFrom(new Date(Date.now() - Number(value) * 3_600_000).toISOString());
+          }}
+          options={Object.entries(HOURS).map(([value, label]) => ({ value: value as keyof typeof HOURS, label }))}
+        />
+      }
+    >
+      <Answer query={metrics} what="the metrics">
+        {({ points, unavailable }) => {
+          const last = points.at(-1);
+          return (
+            <Column>
+              {unavailable !== undefined && <Note tone="warn">{unavailable}</Note>}
+              {last === undefined ? (
+                <Empty words={['metrics', project.name]}>No points in this range. A running container gives one a minute.</Empty>
+              ) : (
+                <>
+                  <Facts
+                    items={[
+                      ['At', <Exact key="t" at={last.at} />],
+                      last.memory_bytes === null
+                        ? null
+                        : [
+                            'Memory',
+                            `${bytesText(last.memory_bytes)}${last.memory_limit === null ? '' : ` of ${bytesText(last.memory_limit)}`}`,
+                          ],
+                      last.restarts === null ? null : ['Restarts by the engine', String(last.restarts)],
+                      last.oom_kills === null ? null : ['Processes killed for memory', String(last.oom_kills)],
+                    ]}
+                  />
+                  <Lines label="Memory" values={points.map(({ at, memory_bytes }) => [at, memory_bytes])} format={bytesText} />
+                  <Lines
+                    label="CPU cores"
+                    values={ratesOf(points.map(({ at, cpu_seconds }) => [at, cpu_seconds]))}
+                    format={(value) => value.toFixed(2)}
+                  />
+                  <Lines label="Received per second" values={ratesOf(points.map(({ at, net_rx }) => [at, net_rx]))} format={bytesText} />
+                  <Lines label="Sent per second" values={ratesOf(points.map(({ at, net_tx }) => [at, net_tx]))} format={bytesText} />
+                </>
+              )}
+            </Column>
+          );
+        }}
+      </Answer>
+    </Panel>
+  );
+}
+
+type Point = readonly [at: string, value: number | null];
+/** Change per second of a counter. A counter that begins again gives no value. */
+export const ratesOf = (points: readonly Point[]): Point[] =>
+  points.slice(1).map(([at, value], index) => {
+    const [before, old] = points[index] ?? [at, null];
+    const seconds = (Date.parse(at) - Date.parse(before)) / 1000;
+    return [at, value === null || old === null || value < old || seconds <= 0 ? null : (value - old) / seconds];
+  });
+
+function Lines({ label, values, format }: { label: string; values: readonly Point[]; format: (value: number) => string }) {
+  const known = values.filter((point): point is [string, number] => point[1] !== null);
+  if (known.length < 2) return null;
+  const most = Math.max(...known.map(([, value]) => value), 1e-9);
+  const [first, last] = [Date.parse(known[0]?.[0] ?? ''), Date.parse(known.at(-1)?.[0] ?? '')];
+  const path = known
+    .map(
+      ([at, value], index) =>
+        `${index === 0 ? 'M' : 'L'}${(((Date.parse(at) - first) / Math.max(1, last - first)) * 600).toFixed(1)} ${(78 - (value / most) * 74).toFixed(1)}`,
+    )
+    .join('');
+  const now = known.at(-1)?.[1] ?? 0;
+  return (
+    <figure style={{ margin: 0 }}>
+      <figcaption>
+        <Text strong inline>
+          {label}
+        </Text>{' '}
+        <Text tone="quiet" inline>
+          now {format(now)}, most {format(most)}
+        </Text>
+      </figcaption>
+      <svg
+        viewBox="0 0 600 80"
+        width="100%"
+        height="80"
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${label}: now ${format(now)}, most ${format(most)}`}
+      >
+        <path d={path} fill="none" stroke="var(--busy)" strokeWidth="1.5" vectorEffect="non-scaling-stroke" />
+      </svg>
+    </figure>
+  );
+}
