@@ -1,8 +1,158 @@
+import { ROLES, type Role } from '@berth/wire/vocabulary';
+import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { hasRole, useMe } from '../app/session.tsx';
+import { call } from '../api/client.ts';
+import { reportProblem } from '../api/connection.ts';
+import { useList } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { Answer } from '../parts/answer.tsx';
+import { Empty } from '../parts/command.tsx';
+import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { Ago } from '../parts/time.tsx';
+import { Button, Copy } from '../ui/controls.tsx';
+import { Table } from '../ui/data.tsx';
+import { NumberField, Select, TextField } from '../ui/fields.tsx';
+import { Note } from '../ui/feedback.tsx';
+import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
+import { Code } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Your account">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+const DAY_MS = 86_400_000;
+
+export const Page = () => {
+  const me = useMe();
+  const tokens = useList('listTokens', { query: { limit: 200 } });
+  const [name, setName] = useState('');
+  const [role, setRole] = useState<Role>('viewer');
+  const [days, setDays] = useState<number | null>(90);
+  const [secret, setSecret] = useState<string | null>(null);
+  const create = useChange('createToken', (answer) => {
+    setSecret(answer.token);
+    setName('');
+  });
+  const revoke = useChange('deleteToken');
+  const [old, setOld] = useState('');
+  const [next, setNext] = useState('');
+  const password = useChange('changePassword', () => {
+    setOld('');
+    setNext('');
+  });
+  const errors = { ...fieldErrors(create.error), ...fieldErrors(password.error) };
+  const signOut = async (): Promise<void> => {
+    await call('logout', {}).catch(() => undefined);
+    reportProblem('signed_out');
+    location.assign('/');
+  };
+  return (
+    <Head title="Your account" lead={`${me.email}, role ${me.role}`} actions={<Button onClick={() => void signOut()}>Sign out</Button>}>
+      {secret !== null && (
+        <Note tone="warn" title="Copy the token now; it is not shown again" live onClose={() => setSecret(null)}>
+          <Row>
+            <Code>{secret}</Code>
+            <Copy text={secret} label="Copy the token" />
+          </Row>
+        </Note>
+      )}
+      <Panel title="New API token" id="token">
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            void create.run({ body: { name, role, expires_at: new Date(Date.now() + (days ?? 90) * DAY_MS).toISOString() } });
+          }}
+        >
+          <Column gap="sm">
+            <Columns most={3}>
+              <TextField label="Name" value={name} onChange={setName} error={errors['name']} required />
+              <Select
+                label="Role"
+                value={role}
+                onChange={setRole}
+                options={ROLES.filter((one) => hasRole(me.role, one)).map((value) => ({ value, label: value }))}
+              />
+              <NumberField label="Valid for (days)" value={days} onChange={setDays} min={1} max={365} error={errors['expires_at']} />
+            </Columns>
+            {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Creating the token" />}
+            <Row>
+              <Button type="submit" look="main" busy={create.busy}>
+                Create
+              </Button>
+            </Row>
+          </Column>
+        </form>
+      </Panel>
+      <Panel flush title="API tokens" id="tokens">
+        {revoke.error !== null && revoke.error !== undefined && <Problem error={revoke.error} what="Revoking" />}
+        <Answer query={tokens.query} what="the tokens">
+          {() =>
+            tokens.items.length === 0 ? (
+              <Empty words={['token', 'create', 'ci', '--role', 'developer']}>No tokens. Programs such as CI sign in with one:</Empty>
+            ) : (
+              <Table
+                label="API tokens"
+                rows={tokens.items}
+                id={(row) => row.id}
+                cells={[
+                  { head: 'Name', rowHead: true, cell: (row) => row.name },
+                  { head: 'Role', cell: (row) => row.role },
+                  { head: 'Ends', cell: (row) => <Ago at={row.expires_at} /> },
+                  { head: 'Last used', cell: (row) => (row.last_used_at === null ? 'never' : <Ago at={row.last_used_at} />) },
+                  {
+                    head: 'Change',
+                    cell: (row) => (
+                      <Button
+                        size="xs"
+                        look="danger"
+                        label={`Revoke ${row.name}`}
+                        onClick={() => void revoke.run({ params: { id: row.id } })}
+                      >
+                        Revoke
+                      </Button>
+                    ),
+                  },
+                ]}
+              />
+            )
+          }
+        </Answer>
+      </Panel>
+      <Panel title="Password" id="password">
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            void password.run({ body: { old_password: old, new_password: next } });
+          }}
+        >
+          <Column gap="sm">
+            <Columns most={2}>
+              <TextField
+                label="Current password"
+                secret
+                value={old}
+                onChange={setOld}
+                autoComplete="current-password"
+                error={errors['old_password']}
+                required
+              />
+              <TextField
+                label="New password"
+                help="at least 10 characters"
+                secret
+                value={next}
+                onChange={setNext}
+                autoComplete="new-password"
+                error={errors['new_password']}
+                required
+              />
+            </Columns>
+            {password.error !== null && password.error !== undefined && <Problem error={password.error} what="Changing the password" />}
+            <Row>
+              <Button type="submit" busy={password.busy}>
+                Change
+              </Button>
+            </Row>
+          </Column>
+        </form>
+      </Panel>
+    </Head>
+  );
+};

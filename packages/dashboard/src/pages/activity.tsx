@@ -1,8 +1,142 @@
+import { useNavigate, useSearch } from '@tanstack/react-router';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { hasRole, useMe } from '../app/session.tsx';
+import { useAsk, useList } from '../api/queries.ts';
+import { Answer } from '../parts/answer.tsx';
+import { Empty } from '../parts/command.tsx';
+import { Deployments } from '../parts/deployments.tsx';
+import { useProjectNames } from '../parts/names.ts';
+import { Ago } from '../parts/time.tsx';
+import { Button, Choice } from '../ui/controls.tsx';
+import { Table } from '../ui/data.tsx';
+import { TextField } from '../ui/fields.tsx';
+import { Panel, Row } from '../ui/layout.tsx';
+import { Status } from '../ui/status.tsx';
+import { PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Activity">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+const KINDS = ['events', 'deployment', 'audit'] as const;
+type Kind = (typeof KINDS)[number];
+
+export const Page = () => {
+  const navigate = useNavigate();
+  const search = useSearch({ strict: false }) as Record<string, string>;
+  const me = useMe();
+  const kind: Kind = KINDS.find((one) => one === search['kind']) ?? 'events';
+  const go = (next: Record<string, string>): void => void navigate({ to: '/activity', search: next as never, replace: true });
+  return (
+    <Head title="Activity">
+      <Row>
+        <Choice
+          label="Show"
+          value={kind}
+          onChange={(next) => go({ kind: next })}
+          options={[
+            { value: 'events', label: 'Events' },
+            { value: 'deployment', label: 'Deployments' },
+            { value: 'audit', label: 'Audit log' },
+          ]}
+        />
+      </Row>
+      {kind === 'events' && <Events find={search['find'] ?? ''} onFind={(find) => go({ kind, ...(find === '' ? {} : { find }) })} />}
+      {kind === 'deployment' && <AllDeployments />}
+      {kind === 'audit' &&
+        (hasRole(me.role, 'admin') ? (
+          <Audit user={search['user'] ?? ''} onUser={(user) => go({ kind, ...(user === '' ? {} : { user }) })} />
+        ) : (
+          <Text>Only admins see the audit log; your role is {me.role}.</Text>
+        ))}
+    </Head>
+  );
+};
+
+function Events({ find, onFind }: { find: string; onFind: (text: string) => void }) {
+  const events = useAsk('events', { query: { limit: 1000 } });
+  const projectName = useProjectNames();
+  return (
+    <Panel flush title="Events" id="events" actions={<TextField label="Find" type="search" value={find} onChange={onFind} />}>
+      <Answer query={events} what="the events">
+        {({ items }) => {
+          const found = items.filter(({ kind, message }) => `${kind} ${message}`.toLowerCase().includes(find.toLowerCase())).reverse();
+          return found.length === 0 ? (
+            <Empty>No events.</Empty>
+          ) : (
+            <Table
+              label="Events, newest first"
+              rows={found.slice(0, 300)}
+              id={(row) => `${row.seq} ${row.kind}`}
+              cells={[
+                { head: 'At', cell: (row) => <Ago at={row.at} /> },
+                { head: 'Kind', cell: (row) => row.kind },
+                { head: 'What happened', rowHead: true, cell: (row) => row.message },
+                {
+                  head: 'Of',
+                  wide: true,
+                  cell: (row) =>
+                    row.deployment_id !== undefined ? (
+                      <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">
+                        {row.project_id === undefined ? 'deployment' : projectName(row.project_id)}
+                      </PageLink>
+                    ) : row.project_id !== undefined ? (
+                      <PageLink to="/projects/$name" params={{ name: projectName(row.project_id) }} size="sm">
+                        {projectName(row.project_id)}
+                      </PageLink>
+                    ) : row.node_id !== undefined ? (
+                      <PageLink to="/nodes/$name" params={{ name: row.node_id }} size="sm">
+                        node
+                      </PageLink>
+                    ) : null,
+                },
+              ]}
+            />
+          );
+        }}
+      </Answer>
+    </Panel>
+  );
+}
+
+function AllDeployments() {
+  const list = useList('listDeployments', { query: { limit: 100 } });
+  return (
+    <Panel flush title="All deployments" id="deployments">
+      <Answer query={list.query} what="the deployments">
+        {() => <Deployments items={list.items} more={list.more} withProject label="All deployments, newest first" empty={['deploy']} />}
+      </Answer>
+    </Panel>
+  );
+}
+
+function Audit({ user, onUser }: { user: string; onUser: (text: string) => void }) {
+  const entries = useList('audit', { query: { limit: 100, ...(user.includes('@') ? { user } : {}) } });
+  return (
+    <Panel flush title="Audit log" id="audit" actions={<TextField label="E-mail address" type="search" value={user} onChange={onUser} />}>
+      <Answer query={entries.query} what="the audit log">
+        {() => (
+          <>
+            <Table
+              label="Audit log, newest first"
+              rows={entries.items}
+              id={(row) => row.id}
+              cells={[
+                { head: 'At', cell: (row) => <Ago at={row.at} /> },
+                { head: 'Who', rowHead: true, cell: (row) => row.user ?? row.via },
+                { head: 'Action', cell: (row) => row.action },
+                { head: 'Target', wide: true, cell: (row) => row.target ?? '' },
+                {
+                  head: 'Outcome',
+                  cell: (row) => (
+                    <Status mark={row.outcome === 'done' ? 'ok' : row.outcome === 'refused' ? 'warn' : 'bad'}>
+                      {row.code === null ? row.outcome : `${row.outcome}: ${row.code}`}
+                    </Status>
+                  ),
+                },
+                { head: 'From', wide: true, cell: (row) => row.address },
+              ]}
+            />
+            {entries.more !== null && <Button onClick={entries.more}>Show older ones</Button>}
+          </>
+        )}
+      </Answer>
+    </Panel>
+  );
+}

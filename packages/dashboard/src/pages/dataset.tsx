@@ -1,8 +1,279 @@
+import type { Dataset } from '@berth/wire/dataset';
+import { canDataset } from '@berth/wire/can';
+import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
+import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useRoleReason } from '../app/session.tsx';
+import { useAsk, useList } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { Answer } from '../parts/answer.tsx';
+import { Command, Empty } from '../parts/command.tsx';
+import { Problem } from '../parts/problem.tsx';
+import { DatasetStatus } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { bytesText, countText } from '../parts/time-text.ts';
+import { Button } from '../ui/controls.tsx';
+import { Table } from '../ui/data.tsx';
+import { TextField } from '../ui/fields.tsx';
+import { Note } from '../ui/feedback.tsx';
+import { Column, Panel, Row } from '../ui/layout.tsx';
+import { Confirm } from '../ui/overlay.tsx';
+import { Status } from '../ui/status.tsx';
+import { Code, PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Dataset">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+export const Page = () => {
+  const { name } = useParams({ strict: false }) as { name: string };
+  const dataset = useAsk('getDataset', { params: { id: name } });
+  return (
+    <Answer query={dataset} what="the dataset" page>
+      {(found) => <Loaded dataset={found} />}
+    </Answer>
+  );
+};
+
+function Loaded({ dataset }: { dataset: Dataset }) {
+  const reason = useRoleReason('developer');
+  const [asking, setAsking] = useState(false);
+  const scan = useChange('scanDataset', () => setAsking(false));
+  const params = { id: dataset.id };
+  const suspicious = dataset.status === 'suspicious';
+  return (
+    <Head
+      title={dataset.name}
+      lead={
+        <span>
+          <DatasetStatus status={dataset.status} />: version {dataset.version ?? 'none yet'}, {bytesText(dataset.bytes)} in{' '}
+          {countText(dataset.files, 'file')}, folder <Code>{dataset.nfs_path}</Code>
+          {dataset.last_scanned_at !== null && (
+            <>
+              , scanned <Ago at={dataset.last_scanned_at} />
+            </>
+          )}
+        </span>
+      }
+      actions={
+        <Button
+          reason={reason ?? (dataset.scanning ? 'a scan is in progress' : null)}
+          busy={scan.busy}
+          onClick={() => void scan.run({ params, body: {} })}
+        >
+          Scan now
+        </Button>
+      }
+    >
+      {scan.error !== null && scan.error !== undefined && <Problem error={scan.error} what="The scan" />}
+      {dataset.problem !== null && (
+        <Note
+          tone={suspicious ? 'warn' : 'bad'}
+          title={suspicious ? 'The share looks wrong; nothing of it is used' : 'The share cannot be read'}
+        >
+          <Column gap="xs">
+            <Text>{dataset.problem}</Text>
+            {suspicious && (
+              <>
+                <Text>Projects keep the last good version. When the files are back, the next scan ends this state by itself.</Text>
+                <Row>
+                  <Button
+                    size="xs"
+                    look="danger"
+                    reason={reason ?? (canDataset('accept_loss', dataset.status) ? null : `it is ${dataset.status}`)}
+                    onClick={() => setAsking(true)}
+                  >
+                    Accept the loss …
+                  </Button>
+                </Row>
+              </>
+            )}
+          </Column>
+        </Note>
+      )}
+      <Matrix dataset={dataset} />
+      <Versions dataset={dataset} />
+      <History dataset={dataset} />
+      <Confirm
+        open={asking}
+        onClose={() => setAsking(false)}
+        title="Accept the loss?"
+        action="Accept"
+        danger
+        typed={dataset.name}
+        busy={scan.busy}
+        onConfirm={() => void scan.run({ params, body: { accept_loss: true } })}
+      >
+        <Text>The folder as it is now becomes the next version, with the missing files removed.</Text>
+      </Confirm>
+    </Head>
+  );
+}
+
+/** Version x project x node: who runs on which version, and where copies are. */
+function Matrix({ dataset }: { dataset: Dataset }) {
+  const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
+  const projects = useList('listProjects', { query: { limit: 200 } });
+  const nodes = useList('listNodes', { query: { limit: 200 } });
+  running.more?.();
+  projects.more?.();
+  const uses = running.items.flatMap((item) =>
+    item.datasets.filter(({ dataset_id }) => dataset_id === dataset.id).map((use) => ({ item, use })),
+  );
+  const copies = nodes.items.flatMap((node) =>
+    node.cached.filter(({ dataset_id }) => dataset_id === dataset.id).map((copy) => ({ node, copy })),
+  );
+  const name = new Map(projects.items.map((project) => [project.id, project.name]));
+  const versions = [...new Set([...uses.map(({ use }) => use.version), ...copies.map(({ copy }) => copy.version), dataset.version])]
+    .filter((version) => version !== null)
+    .sort((a, b) => b - a);
+  return (
+    <Panel flush title="Where each version is" id="matrix">
+      {versions.length === 0 ? (
+        <Empty>No version yet.</Empty>
+      ) : (
+        <Table
+          label="Version, projects and nodes"
+          rows={versions}
+          id={String}
+          cells={[
+            {
+              head: 'Version',
+              rowHead: true,
+              cell: (version) => (
+                <>
+                  {version} {version === dataset.version && <Status mark="ok">newest</Status>}
+                </>
+              ),
+            },
+            {
+              head: 'Projects that run on it',
+              cell: (version) =>
+                uses
+                  .filter(({ use }) => use.version === version)
+                  .map(({ item }) => (
+                    <span key={item.id}>
+                      <PageLink to="/projects/$name" params={{ name: name.get(item.project_id) ?? item.project_id }} size="sm">
+                        {name.get(item.project_id) ?? item.project_id}
+                      </PageLink>{' '}
+                    </span>
+                  )),
+            },
+            {
+              head: 'Nodes that hold it',
+              cell: (version) =>
+                copies
+                  .filter(({ copy }) => copy.version === version)
+                  .map(({ node, copy }) => (
+                    <span key={node.id}>
+                      <PageLink to="/nodes/$name" params={{ name: node.id }} size="sm">
+                        {node.hostname}
+                      </PageLink>
+                      {copy.pinned === true ? ' (in use) ' : ' '}
+                    </span>
+                  )),
+            },
+          ]}
+        />
+      )}
+    </Panel>
+  );
+}
+
+function Versions({ dataset }: { dataset: Dataset }) {
+  const versions = useList('datasetVersions', { params: { id: dataset.id } });
+  return (
+    <Panel flush title="Versions" id="versions" actions={<Command words={['dataset', 'versions', dataset.name]} />}>
+      <Answer query={versions.query} what="the versions">
+        {() => (
+          <Table
+            label="Versions"
+            rows={versions.items}
+            id={(row) => String(row.version)}
+            cells={[
+              { head: 'Version', rowHead: true, cell: (row) => row.version },
+              { head: 'Since', cell: (row) => <Ago at={row.created_at} /> },
+              { head: 'Files', number: true, cell: (row) => row.files.toLocaleString('en') },
+              { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
+              { head: 'Manifest', wide: true, cell: (row) => <Code>{row.manifest_digest.slice(0, 19)}</Code> },
+              {
+                head: 'Changes',
+                cell: (row) => (
+                  <PageLink
+                    to="/datasets/$name"
+                    params={{ name: dataset.name }}
+                    search={{ version: String(row.version) } as never}
+                    size="sm"
+                  >
+                    show
+                  </PageLink>
+                ),
+              },
+            ]}
+          />
+        )}
+      </Answer>
+    </Panel>
+  );
+}
+
+function History({ dataset }: { dataset: Dataset }) {
+  const search = useSearch({ strict: false }) as Record<string, string>;
+  const navigate = useNavigate();
+  const path = search['path'] ?? '';
+  const version = /^\d+$/.test(search['version'] ?? '') ? Number(search['version']) : undefined;
+  const [typed, setTyped] = useState(path);
+  const rows = useList('datasetHistory', {
+    params: { id: dataset.id },
+    query: { limit: 100, ...(path === '' ? {} : { path }), ...(version === undefined ? {} : { version }) },
+  });
+  return (
+    <Panel flush title={version === undefined ? 'History of paths' : `Difference of version ${version} to the one before`} id="history">
+      <form
+        style={{ padding: '0 16px 12px' }}
+        onSubmit={(event) => {
+          event.preventDefault();
+          void navigate({
+            to: '/datasets/$name',
+            params: { name: dataset.name },
+            search: { ...(typed === '' ? {} : { path: typed }), ...(version === undefined ? {} : { version: String(version) }) } as never,
+          });
+        }}
+      >
+        <Row align="end">
+          <TextField label="File, or folder with a trailing /" value={typed} onChange={setTyped} mono />
+          <Button type="submit">Show</Button>
+          {version !== undefined && (
+            <PageLink to="/datasets/$name" params={{ name: dataset.name }} size="sm">
+              all versions
+            </PageLink>
+          )}
+        </Row>
+      </form>
+      <Answer query={rows.query} what="the history">
+        {() =>
+          rows.items.length === 0 ? (
+            <Empty>No changes.</Empty>
+          ) : (
+            <>
+              <Table
+                label="Changes of files"
+                rows={rows.items}
+                id={(row) => `${row.version} ${row.path}`}
+                cells={[
+                  { head: 'Path', rowHead: true, cell: (row) => <Code>{row.path}</Code> },
+                  {
+                    head: 'Change',
+                    cell: (row) => (
+                      <Status mark={row.change === 'removed' ? 'bad' : row.change === 'added' ? 'ok' : 'warn'}>{row.change}</Status>
+                    ),
+                  },
+                  { head: 'Version', number: true, cell: (row) => row.version },
+                  { head: 'Size', number: true, cell: (row) => (row.size === null ? '' : bytesText(row.size)) },
+                  { head: 'At', wide: true, cell: (row) => <Ago at={row.at} /> },
+                ]}
+              />
+              {rows.more !== null && <Button onClick={rows.more}>Show more</Button>}
+            </>
+          )
+        }
+      </Answer>
+    </Panel>
+  );
+}

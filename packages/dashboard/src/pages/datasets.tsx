@@ -1,8 +1,61 @@
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useList } from '../api/queries.ts';
+import { Answer } from '../parts/answer.tsx';
+import { Command, Empty } from '../parts/command.tsx';
+import { DatasetStatus } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { bytesText } from '../parts/time-text.ts';
+import { Table } from '../ui/data.tsx';
+import { Panel } from '../ui/layout.tsx';
+import { PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Datasets">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+export const Page = () => {
+  const datasets = useList('listDatasets', { query: { limit: 200 } });
+  return (
+    <Head title="Datasets" actions={<Command words={['dataset', 'create', 'NAME', 'FOLDER']} />}>
+      <Panel flush>
+        <Answer query={datasets.query} what="the datasets">
+          {() =>
+            datasets.items.length === 0 ? (
+              <Empty words={['dataset', 'create', 'NAME', 'FOLDER']}>No datasets yet. Register a folder of the shared storage:</Empty>
+            ) : (
+              <Table
+                label="Datasets"
+                rows={datasets.items}
+                id={({ id }) => id}
+                cells={[
+                  {
+                    head: 'Dataset',
+                    rowHead: true,
+                    cell: ({ name }) => (
+                      <PageLink to="/datasets/$name" params={{ name }} size="sm">
+                        {name}
+                      </PageLink>
+                    ),
+                  },
+                  {
+                    head: 'State',
+                    cell: ({ status, problem }) => (
+                      <>
+                        <DatasetStatus status={status} />
+                        {problem !== null && <Text size="xs">{problem}</Text>}
+                      </>
+                    ),
+                  },
+                  { head: 'Version', number: true, cell: ({ version }) => version ?? '' },
+                  { head: 'Size', number: true, cell: ({ bytes }) => bytesText(bytes) },
+                  { head: 'Files', number: true, wide: true, cell: ({ files }) => files.toLocaleString('en') },
+                  {
+                    head: 'Scanned',
+                    wide: true,
+                    cell: ({ last_scanned_at }) => (last_scanned_at === null ? '' : <Ago at={last_scanned_at} />),
+                  },
+                ]}
+              />
+            )
+          }
+        </Answer>
+      </Panel>
+    </Head>
+  );
+};

@@ -1,8 +1,123 @@
+import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import { useNavigate } from '@tanstack/react-router';
+import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useRoleReason } from '../app/session.tsx';
+import { call } from '../api/client.ts';
+import { queries, useList } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { Command } from '../parts/command.tsx';
+import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { Button } from '../ui/controls.tsx';
+import { ManySelect, NumberField, Switch, TextField } from '../ui/fields.tsx';
+import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 
-export const Page = () => (
-  <Head title="New project">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+/** The name of the repository, as a DNS label. */
+export const nameOf = (address: string): string =>
+  (/([^/:]+?)(?:\.git)?\/*$/.exec(address)?.[1] ?? '')
+    .toLowerCase()
+    .replace(/[^a-z0-9-]+/g, '-')
+    .replace(/^-+|-+$/g, '')
+    .slice(0, 63);
+
+export const Page = () => {
+  const navigate = useNavigate();
+  const reason = useRoleReason('developer');
+  const datasets = useList('listDatasets', { query: { limit: 200 } });
+  const [git, setGit] = useState('');
+  const [name, setName] = useState<string | null>(null);
+  const [prefix, setPrefix] = useState<string | null>(null);
+  const [branch, setBranch] = useState<string>(PROJECT_DEFAULTS.branch);
+  const [dockerfile, setDockerfile] = useState<string>(PROJECT_DEFAULTS.dockerfile_path);
+  const [port, setPort] = useState<number | null>(PROJECT_DEFAULTS.container_port);
+  const [auth, setAuth] = useState(false);
+  const [uses, setUses] = useState<string[]>([]);
+  const shownName = name ?? nameOf(git);
+  const shownPrefix = prefix ?? shownName;
+  const create = useChange('createProject');
+  const errors = fieldErrors(create.error);
+
+  async function submit(): Promise<void> {
+    const project = await create.run({
+      body: {
+        name: shownName,
+        git_url: git,
+        domain_prefix: shownPrefix,
+        branch,
+        dockerfile_path: dockerfile,
+        ...(port === null ? {} : { container_port: port }),
+        auth_required: auth,
+        datasets: uses.map((dataset_id) => ({ dataset_id, mode: 'dependency' as const })),
+      },
+    });
+    if (project === null) return;
+    // The project exists now, so its page shows an error of the deployment.
+    const deployment = await call('createDeployment', { params: { id: project.id }, body: {} }).catch(() => null);
+    await queries.invalidateQueries();
+    if (deployment === null) void navigate({ to: '/projects/$name', params: { name: project.name } });
+    else void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
+  }
+  return (
+    <Head title="New project" lead="Berth builds the Dockerfile of a git repository and publishes it at an address of its own.">
+      <Panel>
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            if (reason === null && !create.busy) void submit();
+          }}
+        >
+          <Column>
+            <TextField
+              label="Git address"
+              placeholder="https://git.example.org/team/shop.git"
+              value={git}
+              onChange={setGit}
+              mono
+              error={errors['git_url']}
+              required
+              autoFocus
+            />
+            <Columns most={2}>
+              <TextField label="Name" value={shownName} onChange={setName} mono error={errors['name']} required />
+              <TextField
+                label="Domain prefix"
+                help="the first part of its address"
+                value={shownPrefix}
+                onChange={setPrefix}
+                mono
+                error={errors['domain_prefix']}
+                required
+              />
+              <TextField label="Branch" value={branch} onChange={setBranch} mono error={errors['branch']} />
+              <TextField label="Dockerfile" value={dockerfile} onChange={setDockerfile} mono error={errors['dockerfile_path']} />
+              <NumberField
+                label="Container port"
+                help="the port on which the application listens"
+                value={port}
+                onChange={setPort}
+                error={errors['container_port']}
+              />
+            </Columns>
+            <Switch label="Require Auth: visitors must sign in" value={auth} onChange={setAuth} error={errors['auth_required']} />
+            {datasets.items.length > 0 && (
+              <ManySelect
+                label="Datasets"
+                help="in place before the container starts, read-only"
+                value={uses}
+                onChange={setUses}
+                options={datasets.items.map(({ id, name: label }) => ({ value: id, label }))}
+              />
+            )}
+            {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Creating the project" />}
+            <Row>
+              <Button type="submit" look="main" reason={reason} busy={create.busy}>
+                Create and deploy
+              </Button>
+              <Command words={['init', '--name', shownName === '' ? 'shop' : shownName]} />
+            </Row>
+          </Column>
+        </form>
+      </Panel>
+    </Head>
+  );
+};

@@ -1,8 +1,210 @@
+import type { Node } from '@berth/wire/node';
+import { useParams } from '@tanstack/react-router';
+import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useRoleReason } from '../app/session.tsx';
+import { useAsk, useList } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { Answer } from '../parts/answer.tsx';
+import { Command, Empty } from '../parts/command.tsx';
+import { DiskBar } from '../parts/disk.tsx';
+import { Problem } from '../parts/problem.tsx';
+import { NodeStatus } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { bytesText, countText } from '../parts/time-text.ts';
+import { Button } from '../ui/controls.tsx';
+import { Facts, Table } from '../ui/data.tsx';
+import { Note, Progress } from '../ui/feedback.tsx';
+import { Column, Columns, Panel } from '../ui/layout.tsx';
+import { Confirm } from '../ui/overlay.tsx';
+import { Code, PageLink, Text } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Node">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+/** The address has an id or a hostname. Two nodes can share a hostname, then the page lists both. */
+export const Page = () => {
+  const { name } = useParams({ strict: false }) as { name: string };
+  const same = useList('listNodes', { query: { name } });
+  const one = useAsk('getNode', { params: { id: name } }, { enabled: same.query.data !== undefined && same.items.length < 2 });
+  if (same.items.length > 1)
+    return (
+      <Head title={name} lead={`${same.items.length} nodes have this hostname: one machine can be a builder and a deploy node.`}>
+        {same.items.map((node) => (
+          <PageLink key={node.id} to="/nodes/$name" params={{ name: node.id }}>
+            {node.hostname} ({node.role})
+          </PageLink>
+        ))}
+      </Head>
+    );
+  return (
+    <Answer query={one} what="the node" page>
+      {(node) => <Loaded node={node} />}
+    </Answer>
+  );
+};
+
+function Loaded({ node }: { node: Node }) {
+  const reason = useRoleReason('admin');
+  const [asking, setAsking] = useState(false);
+  const params = { id: node.id };
+  const drain = useChange('drainNode', () => setAsking(false));
+  const cordon = useChange('cordonNode');
+  const uncordon = useChange('uncordonNode');
+  const disk = useAsk('nodeDisk', { params });
+  const error = cordon.error ?? uncordon.error;
+  return (
+    <Head
+      title={node.hostname}
+      lead={
+        <span>
+          <NodeStatus node={node} />, last seen <Ago at={node.last_seen_at} />, {node.role} node at {node.host_ip}
+        </span>
+      }
+      actions={
+        <>
+          {node.schedulable ? (
+            <Button reason={reason} busy={cordon.busy} onClick={() => void cordon.run({ params })}>
+              Cordon
+            </Button>
+          ) : (
+            <Button reason={reason} busy={uncordon.busy} onClick={() => void uncordon.run({ params })}>
+              Uncordon
+            </Button>
+          )}
+          <Button
+            look="danger"
+            reason={reason ?? (node.role === 'builder' ? 'a builder has no projects to move' : null)}
+            onClick={() => setAsking(true)}
+          >
+            Drain …
+          </Button>
+        </>
+      }
+    >
+      {error !== null && error !== undefined && <Problem error={error} what="The action" />}
+      {node.doubled !== null && (
+        <Note tone="warn" title="Another machine registers under this name">
+          <Text>
+            {node.doubled.host_ip} is refused since <Ago at={node.doubled.since} />.
+          </Text>
+        </Note>
+      )}
+      {node.engine?.ok === false && (
+        <Note tone="bad" title="The container engine does not answer">
+          {node.engine.error}
+        </Note>
+      )}
+      {node.drain !== undefined && node.drain !== null && (
+        <Panel title="Drain" id="drain">
+          <Column gap="sm">
+            <Text>
+              {countText(node.drain.moved, 'project')} moved, {node.drain.left.length} left, begun <Ago at={node.drain.started_at} />
+              {node.drain.finished_at !== null && ', done'}
+            </Text>
+            <Progress label="Drain" value={(node.drain.moved / Math.max(1, node.drain.moved + node.drain.left.length)) * 100} />
+            {node.drain.left.map((left) => (
+              <Text key={left.deployment_id}>
+                <PageLink to="/projects/$name" params={{ name: left.project }} size="sm">
+                  {left.project}
+                </PageLink>
+                {left.problem !== null ? `: ${left.problem}` : left.moving_to === null ? ': waits' : ': moving'}
+              </Text>
+            ))}
+          </Column>
+        </Panel>
+      )}
+      <Panel title="Disk" id="disk" actions={<Command words={['node', 'disk', node.hostname]} />}>
+        <Column gap="sm">
+          {node.disk === null ? <Text tone="quiet">The agent has not reported its disk</Text> : <DiskBar disk={node.disk} />}
+          <Answer query={disk} what="the preview of evictions">
+            {(view) => (
+              <>
+                <Text>
+                  Budget for datasets: {bytesText(view.budget_bytes)}, {bytesText(view.free_bytes)} of it free.
+                </Text>
+                {view.unavailable !== undefined && <Text tone="quiet">{view.unavailable}</Text>}
+                {view.evict.length > 0 && (
+                  <Table
+                    label="What would be evicted, in order"
+                    rows={view.evict}
+                    id={(row) => `${row.kind} ${row.name}`}
+                    cells={[
+                      { head: 'Evicted next', rowHead: true, cell: (row) => row.name },
+                      { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
+                      { head: 'Why', cell: (row) => row.why },
+                    ]}
+                  />
+                )}
+              </>
+            )}
+          </Answer>
+        </Column>
+      </Panel>
+      <Panel flush title="Containers" id="containers">
+        {node.containers.length === 0 ? (
+          <Empty>No containers of Berth run here.</Empty>
+        ) : (
+          <Table
+            label="Containers"
+            rows={node.containers}
+            id={(row) => row.name}
+            cells={[
+              { head: 'Container', rowHead: true, cell: (row) => <Code>{row.name}</Code> },
+              {
+                head: 'State',
+                cell: (row) =>
+                  node.quarantined?.includes(row.name) === true ? `${row.state}, in quarantine: its deployment is unknown` : row.state,
+              },
+              { head: 'Project', cell: (row) => row.labels['berth.project_name'] ?? '' },
+              { head: 'Port', number: true, wide: true, cell: (row) => row.host_port ?? '' },
+            ]}
+          />
+        )}
+      </Panel>
+      <Columns most={2}>
+        <Panel flush title="Datasets on its disk" id="cached">
+          {node.cached.length === 0 ? (
+            <Empty>None.</Empty>
+          ) : (
+            <Table
+              label="Datasets on its disk"
+              rows={node.cached}
+              id={(row) => `${row.dataset_id} ${row.version}`}
+              cells={[
+                { head: 'Dataset', rowHead: true, cell: (row) => row.name ?? row.dataset_id },
+                { head: 'Version', number: true, cell: (row) => row.version },
+                { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
+                { head: 'In use', cell: (row) => (row.pinned === true ? 'yes' : 'no') },
+              ]}
+            />
+          )}
+        </Panel>
+        <Panel title="Facts" id="facts">
+          <Facts
+            items={[
+              ['Id', <Code key="i">{node.id}</Code>],
+              node.agent_version === null ? null : ['Agent', node.agent_version],
+              node.engine?.version == null ? null : ['Engine', node.engine.version],
+              node.arch === null ? null : ['Architecture', node.arch],
+              ['Own secret', node.has_secret ? 'yes' : 'no'],
+              ['Builds at once', String(node.max_builds)],
+            ]}
+          />
+        </Panel>
+      </Columns>
+      <Confirm
+        open={asking}
+        onClose={() => setAsking(false)}
+        title={`Drain ${node.hostname}?`}
+        action="Drain"
+        danger
+        busy={drain.busy}
+        error={drain.error instanceof Error ? drain.error.message : null}
+        onConfirm={() => void drain.run({ params })}
+      >
+        <Text>
+          The node gets no new work, and its {countText(node.containers.length, 'container')} move to other nodes one by one. No request is
+          lost. “Uncordon” stops the drain.
+        </Text>
+      </Confirm>
+    </Head>
+  );
+}

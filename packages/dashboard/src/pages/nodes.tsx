@@ -1,8 +1,52 @@
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useList } from '../api/queries.ts';
+import { Answer } from '../parts/answer.tsx';
+import { Command, Empty } from '../parts/command.tsx';
+import { DiskBar } from '../parts/disk.tsx';
+import { NodeStatus } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { Table } from '../ui/data.tsx';
+import { Panel } from '../ui/layout.tsx';
+import { PageLink } from '../ui/text.tsx';
 
-export const Page = () => (
-  <Head title="Nodes">
-    <Text>This page is not built yet.</Text>
-  </Head>
-);
+export const Page = () => {
+  const nodes = useList('listNodes', { query: { limit: 200 } });
+  return (
+    <Head title="Nodes" actions={<Command words={['node', 'join-token', '--role', 'deploy']} />}>
+      <Panel flush>
+        <Answer query={nodes.query} what="the nodes">
+          {() =>
+            nodes.items.length === 0 ? (
+              <Empty words={['node', 'join-token', '--role', 'deploy']}>
+                No machine has joined yet. Make a join token for the first one:
+              </Empty>
+            ) : (
+              <Table
+                label="Nodes"
+                rows={nodes.items}
+                id={({ id }) => id}
+                cells={[
+                  {
+                    head: 'Node',
+                    rowHead: true,
+                    cell: ({ id, hostname }) => (
+                      <PageLink to="/nodes/$name" params={{ name: id }} size="sm">
+                        {hostname}
+                      </PageLink>
+                    ),
+                  },
+                  { head: 'Role', cell: ({ role }) => role },
+                  { head: 'State', cell: (node) => <NodeStatus node={node} /> },
+                  { head: 'Last seen', cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
+                  { head: 'Containers', number: true, wide: true, cell: ({ containers }) => containers.length },
+                  { head: 'Datasets', number: true, wide: true, cell: ({ cached }) => cached.length },
+                  { head: 'Disk', wide: true, cell: ({ disk }) => (disk === null ? '' : <DiskBar disk={disk} small />) },
+                ]}
+              />
+            )
+          }
+        </Answer>
+      </Panel>
+    </Head>
+  );
+};

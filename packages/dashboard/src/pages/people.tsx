@@ -1,8 +1,98 @@
+import { ROLES, type Role } from '@berth/wire/vocabulary';
+import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useMe } from '../app/session.tsx';
+import { useList } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { AdminOnly } from '../parts/admin-only.tsx';
+import { Answer } from '../parts/answer.tsx';
+import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { Ago } from '../parts/time.tsx';
+import { Button, Menu } from '../ui/controls.tsx';
+import { Table } from '../ui/data.tsx';
+import { Select, TextField } from '../ui/fields.tsx';
+import { Columns, Column, Panel, Row } from '../ui/layout.tsx';
+import { Status } from '../ui/status.tsx';
 
 export const Page = () => (
-  <Head title="People">
-    <Text>This page is not built yet.</Text>
-  </Head>
+  <AdminOnly title="People">
+    <People />
+  </AdminOnly>
 );
+
+function People() {
+  const me = useMe();
+  const users = useList('listUsers', { query: { limit: 200 } });
+  const [email, setEmail] = useState('');
+  const [role, setRole] = useState<Role>('viewer');
+  const create = useChange('createUser', () => setEmail(''));
+  const patch = useChange('patchUser');
+  const errors = fieldErrors(create.error);
+  return (
+    <Head title="People">
+      <Panel title="Add a person" id="add">
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            void create.run({ body: { email, role } });
+          }}
+        >
+          <Column gap="sm">
+            <Columns most={2}>
+              <TextField label="E-mail address" type="email" value={email} onChange={setEmail} error={errors['email']} required />
+              <Select label="Role" value={role} onChange={setRole} options={ROLES.map((value) => ({ value, label: value }))} />
+            </Columns>
+            {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Adding" />}
+            <Row>
+              <Button type="submit" look="main" busy={create.busy}>
+                Add
+              </Button>
+            </Row>
+          </Column>
+        </form>
+      </Panel>
+      {patch.error !== null && patch.error !== undefined && <Problem error={patch.error} what="The change" />}
+      <Panel flush title="Users" id="users">
+        <Answer query={users.query} what="the users">
+          {() => (
+            <Table
+              label="Users"
+              rows={users.items}
+              id={(row) => row.id}
+              cells={[
+                { head: 'E-mail address', rowHead: true, cell: (row) => row.email },
+                { head: 'Role', cell: (row) => row.role },
+                { head: 'State', cell: (row) => (row.disabled ? <Status mark="off">disabled</Status> : <Status mark="ok">active</Status>) },
+                { head: 'Last sign-in', cell: (row) => (row.last_login_at === null ? 'never' : <Ago at={row.last_login_at} />) },
+                {
+                  head: 'Change',
+                  cell: (row) => {
+                    const reason = row.id === me.id ? 'it is your own account' : null;
+                    return (
+                      <Menu
+                        label={`Actions for ${row.email}`}
+                        items={[
+                          ...ROLES.filter((one) => one !== row.role).map((one) => ({
+                            label: `Make ${one}`,
+                            reason,
+                            onClick: () => void patch.run({ params: { id: row.id }, body: { role: one } }),
+                          })),
+                          {
+                            label: row.disabled ? 'Enable' : 'Disable',
+                            danger: !row.disabled,
+                            reason,
+                            onClick: () => void patch.run({ params: { id: row.id }, body: { disabled: !row.disabled } }),
+                          },
+                        ]}
+                      />
+                    );
+                  },
+                },
+              ]}
+            />
+          )}
+        </Answer>
+      </Panel>
+    </Head>
+  );
+}

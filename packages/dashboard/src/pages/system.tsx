@@ -1,8 +1,149 @@
+import { useQuery } from '@tanstack/react-query';
 import { Page as Head } from '../app/page.tsx';
-import { Text } from '../ui/text.tsx';
+import { useAsk, useList } from '../api/queries.ts';
+import { useChange } from '../parts/actions.tsx';
+import { AdminOnly } from '../parts/admin-only.tsx';
+import { Answer } from '../parts/answer.tsx';
+import { Command } from '../parts/command.tsx';
+import { Problem } from '../parts/problem.tsx';
+import { Ago } from '../parts/time.tsx';
+import { bytesText } from '../parts/time-text.ts';
+import { Button } from '../ui/controls.tsx';
+import { Facts, Table } from '../ui/data.tsx';
+import { Columns, Panel } from '../ui/layout.tsx';
+import { Status } from '../ui/status.tsx';
+import { Code, Text } from '../ui/text.tsx';
 
 export const Page = () => (
-  <Head title="System">
-    <Text>This page is not built yet.</Text>
-  </Head>
+  <AdminOnly title="System">
+    <System />
+  </AdminOnly>
 );
+
+function System() {
+  const version = useAsk('version', {});
+  const cleanUps = useAsk('cleanUps', {});
+  const nodes = useList('listNodes', { query: { limit: 200 } });
+  const clean = useChange('startCleanUp');
+  // /readyz answers 503 with the same document when it is not ready.
+  const ready = useQuery({
+    queryKey: ['readyz', {}],
+    queryFn: async ({ signal }): Promise<Readiness> => (await fetch('/readyz', { signal })).json() as Promise<Readiness>,
+    refetchInterval: 10_000,
+  });
+  return (
+    <Head title="System">
+      <Columns most={2}>
+        <Panel title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
+          <Answer query={ready} what="the readiness">
+            {(answer) => <Tree value={answer} />}
+          </Answer>
+        </Panel>
+        <Panel title="Versions" id="versions">
+          <Answer query={version} what="the versions">
+            {(answer) => (
+              <Facts
+                items={[
+                  ['Berth', answer.version],
+                  answer.commit === null ? null : ['Commit', <Code key="c">{answer.commit}</Code>],
+                  ['Node.js', answer.node],
+                  ['Schema', answer.schema],
+                  ['Oldest agent', answer.oldest_agent],
+                  ['Agents', [...new Set(nodes.items.map(({ agent_version }) => agent_version ?? 'contract only'))].join(', ')],
+                ]}
+              />
+            )}
+          </Answer>
+        </Panel>
+      </Columns>
+      <Panel
+        flush
+        title="Clean-up of the registry"
+        id="clean"
+        actions={
+          <Button size="xs" busy={clean.busy} onClick={() => void clean.run({})}>
+            Clean up now
+          </Button>
+        }
+      >
+        {clean.error !== null && clean.error !== undefined && <Problem error={clean.error} what="The clean-up" />}
+        <Answer query={cleanUps} what="the clean-ups">
+          {(answer) => {
+            const items =
+              (answer as unknown as { items?: CleanUpRow[]; last?: CleanUpRow[] }).items ??
+              (answer as unknown as { last?: CleanUpRow[] }).last ??
+              [];
+            return items.length === 0 ? (
+              <div style={{ padding: 16 }}>
+                <Text tone="quiet">None yet.</Text>
+              </div>
+            ) : (
+              <Table
+                label="Clean-ups"
+                rows={items}
+                id={(row) => row.id}
+                cells={[
+                  { head: 'Requested', rowHead: true, cell: (row) => <Ago at={row.requested_at} /> },
+                  {
+                    head: 'State',
+                    cell: (row) => (
+                      <Status mark={row.state === 'done' ? 'ok' : row.state === 'failed' ? 'bad' : 'busy'}>
+                        {row.error?.message ?? row.waiting ?? row.state}
+                      </Status>
+                    ),
+                  },
+                  { head: 'Images removed', number: true, cell: (row) => row.removed ?? '' },
+                  {
+                    head: 'Freed',
+                    number: true,
+                    cell: (row) =>
+                      row.bytes_before === null || row.bytes_after === null
+                        ? ''
+                        : bytesText(Math.max(0, row.bytes_before - row.bytes_after)),
+                  },
+                ]}
+              />
+            );
+          }}
+        </Answer>
+      </Panel>
+      <Text tone="quiet">
+        Backups: <Command words={['backup', 'list']} />
+      </Text>
+    </Head>
+  );
+}
+
+type Readiness = Record<string, unknown>;
+type CleanUpRow = {
+  id: string;
+  requested_at: string;
+  state: string;
+  error: { message: string } | null;
+  waiting: string | null;
+  removed: number | null;
+  bytes_before: number | null;
+  bytes_after: number | null;
+};
+
+/** A document as names and values. */
+function Tree({ value }: { value: unknown }) {
+  if (Array.isArray(value))
+    return value.length === 0 ? (
+      <span>none</span>
+    ) : (
+      <ul style={{ margin: 0, paddingLeft: 18 }}>
+        {value.map((item, index) => (
+          <li key={index}>
+            <Tree value={item} />
+          </li>
+        ))}
+      </ul>
+    );
+  if (typeof value === 'object' && value !== null)
+    return (
+      <Facts items={Object.entries(value).map(([name, item]) => [name.replaceAll('_', ' '), <Tree key={name} value={item} />] as const)} />
+    );
+  if (value === true || value === 'ok' || value === 'ready') return <Status mark="ok">{value === true ? 'yes' : String(value)}</Status>;
+  return <span>{value === null ? 'none' : String(value)}</span>;
+}

@@ -433,32 +433,29 @@ export function Hook({ project }: Tab) {
                     rows={deliveries.items}
                     id={(row) => row.id}
                     cells={[
+                      { head: 'Received', rowHead: true, cell: (row) => <Ago at={row.at} /> },
+                      { head: 'Event', cell: (row) => `${row.event}${row.branch === null ? '' : ` ${row.branch}`}` },
                       {
-                        head: 'Received',
-                        rowHead: true,
+                        head: 'Verdict',
                         cell: (row) => (
-                          <Ago
-                            at={
-                              (row as unknown as { at?: string; received_at?: string }).received_at ?? (row as unknown as { at: string }).at
-                            }
-                          />
+                          <>
+                            {row.verdict ?? 'in progress'}
+                            {row.reason !== null && (
+                              <Text size="xs" tone="quiet">
+                                {row.reason}
+                              </Text>
+                            )}
+                          </>
                         ),
                       },
                       {
-                        head: 'Verdict',
-                        cell: (row) => {
-                          const { verdict, detail } = row as unknown as { verdict: string | null; detail?: string | null };
-                          return (
-                            <>
-                              {verdict ?? 'in progress'}
-                              {detail != null && (
-                                <Text size="xs" tone="quiet">
-                                  {detail}
-                                </Text>
-                              )}
-                            </>
-                          );
-                        },
+                        head: 'Deployment',
+                        cell: (row) =>
+                          row.deployment_id === null ? null : (
+                            <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">
+                              open
+                            </PageLink>
+                          ),
                       },
                     ]}
                   />

@@ -1,0 +1,15 @@
+/** A page for admins says so to other users. */
+import type { ReactNode } from 'react';
+import { Page } from '../app/page.tsx';
+import { useRoleReason } from '../app/session.tsx';
+import { Note } from '../ui/feedback.tsx';
+
+export function AdminOnly({ title, children }: { title: string; children: ReactNode }) {
+  const reason = useRoleReason('admin');
+  if (reason === null) return children;
+  return (
+    <Page title={title}>
+      <Note title="Only admins see this page">Not possible: {reason}. Ask an admin of your Berth.</Note>
+    </Page>
+  );
+}

@@ -1,0 +1,28 @@
+/** The disk of a node as one bar. */
+import type { NodeDisk } from '@berth/wire/node';
+import { Bar } from '../ui/feedback.tsx';
+import { Text } from '../ui/text.tsx';
+import { bytesText } from './time-text.ts';
+
+export function DiskBar({ disk, small = false }: { disk: NodeDisk; small?: boolean }) {
+  if (small)
+    return (
+      <Text size="sm">
+        {bytesText(disk.free)} of {bytesText(disk.total)} free
+      </Text>
+    );
+  return (
+    <Bar
+      label="Disk"
+      total={disk.total}
+      format={bytesText}
+      parts={[
+        { label: 'datasets', value: disk.datasets ?? 0, color: '#1098ad' },
+        { label: 'images', value: disk.images ?? 0, color: '#4263eb' },
+        { label: 'build cache', value: disk.build_cache ?? 0, color: '#ae3ec9' },
+        { label: 'other', value: disk.other ?? 0, color: '#868e96' },
+        { label: 'free', value: disk.free, color: '#ced4da' },
+      ]}
+    />
+  );
+}
