@@ -49,4 +49,3 @@ const subscribe = (listener: () => void): (() => void) => {
 };
 
 export const useConnection = (): Connection => useSyncExternalStore(subscribe, () => current);
-export const connection = (): Connection => current;

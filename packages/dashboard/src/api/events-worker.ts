@@ -1,7 +1,7 @@
 /** Shared worker: one event stream for all tabs of a browser. */
 import { followEvents, type StreamNews } from './event-stream.ts';
 
-type Scope = { onconnect: ((event: MessageEvent) => void) | null };
+type Scope = { addEventListener(name: 'connect', listener: (event: MessageEvent) => void): void };
 
 const ports = new Set<MessagePort>();
 /** A tab that joins later must know what the others were told. */
@@ -13,7 +13,7 @@ function tell(news: StreamNews): void {
   for (const port of ports) port.postMessage(news);
 }
 
-(globalThis as unknown as Scope).onconnect = ({ ports: [port] }) => {
+(globalThis as unknown as Scope).addEventListener('connect', ({ ports: [port] }) => {
   if (port === undefined) return;
   ports.add(port);
   port.addEventListener('message', ({ data }) => {
@@ -27,4 +27,4 @@ function tell(news: StreamNews): void {
   port.start();
   if (state !== null) port.postMessage(state.kind === 'open' ? { kind: 'open', again: false } : state);
   stop ??= followEvents(tell);
-};
+});

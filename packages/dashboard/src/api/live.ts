@@ -7,24 +7,7 @@ import type { RouteName } from '@berth/wire/routes';
 import { reportAnswer, reportProblem, whenBack } from './connection.ts';
 import { followEvents, type StreamNews } from './event-stream.ts';
 import { queries } from './queries.ts';
-
-const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
-  deployment: ['listDeployments', 'projectDeployments', 'getDeployment', 'listProjects', 'getProject', 'listNodes', 'getNode'],
-  project: ['listProjects', 'getProject', 'listSecrets', 'projectDomains', 'getHook', 'listDeliveries', 'placement'],
-  node: ['listNodes', 'getNode', 'nodeDisk', 'cacheRoom', 'placement', 'nodeVolumes'],
-  dataset: ['listDatasets', 'getDataset', 'datasetVersions', 'datasetHistory', 'placement'],
-  user: ['listUsers', 'me', 'listTokens'],
-  hook: ['getHook', 'listDeliveries'],
-  notification: ['listNotifications', 'getNotification', 'listNotificationDeliveries'],
-  certificate: ['getProject', 'listProjects', 'projectDomains'],
-  domain: ['projectDomains', 'getProject'],
-  clean: ['cleanUps'],
-};
-
-/** Returns the routes whose answers an event of this kind may change. An unknown kind may change all. */
-export function routesOf(kind: string): readonly RouteName[] | null {
-  return BY_NOUN[kind.split('.')[0] ?? ''] ?? null;
-}
+import { routesOf } from './routes-of.ts';
 
 /** Events within this time lead to one round of queries. */
 const GATHER_MS = 200;
@@ -46,17 +29,9 @@ function flush(): void {
   });
 }
 
-const listeners = new Set<(event: Event) => void>();
-/** Calls `listener` for each event. Returns the function that removes it. */
-export function onEvent(listener: (event: Event) => void): () => void {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
-}
-
 function take(news: StreamNews): void {
   if (news.kind === 'event') {
     mark(news.event);
-    for (const listener of listeners) listener(news.event);
   } else if (news.kind === 'open') {
     reportAnswer();
     // Events may have been missed before the stream opened.

@@ -1,24 +1,11 @@
 /** The command palette: go to a page, a project, a node or a dataset by a few letters. */
 import { useDeferredValue, useId, useMemo, useRef, useState } from 'react';
 import { useList } from '../api/queries.ts';
+import { score } from './score.ts';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/fields.tsx';
 
 export type Target = { label: string; kind: string; go: () => void };
-
-/** Letters in order anywhere; a run at the start of a word counts more. Returns null if a letter is missing. */
-export function score(label: string, typed: string): number | null {
-  const text = label.toLowerCase();
-  let at = 0;
-  let points = 0;
-  for (const letter of typed.toLowerCase().replaceAll(' ', '')) {
-    const found = text.indexOf(letter, at);
-    if (found < 0) return null;
-    points += found === at ? 3 : found === 0 || /[\s/.-]/.test(text[found - 1] ?? '') ? 2 : 0;
-    at = found + 1;
-  }
-  return points - text.length / 100;
-}
 
 const SHOWN = 12;
 type PaletteProps = { open: boolean; onClose: () => void; pages: readonly Target[]; openAt: (path: string) => void };

@@ -140,7 +140,7 @@ function Announcer() {
     }
     setSaid(text);
     // A change of the tab of one page keeps the focus on the tab.
-    if (document.activeElement?.closest('nav.tabs') == null) title?.focus();
+    if ((document.activeElement?.closest('nav.tabs') ?? null) === null) title?.focus();
   }, [path]);
   return (
     <p className="visually-hidden" role="status" aria-live="polite">

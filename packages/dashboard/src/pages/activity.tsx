@@ -56,7 +56,7 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
     <Panel flush title="Events" id="events" actions={<TextField label="Find" type="search" value={find} onChange={onFind} />}>
       <Answer query={events} what="the events">
         {({ items }) => {
-          const found = items.filter(({ kind, message }) => `${kind} ${message}`.toLowerCase().includes(find.toLowerCase())).reverse();
+          const found = items.filter(({ kind, message }) => `${kind} ${message}`.toLowerCase().includes(find.toLowerCase())).toReversed();
           return found.length === 0 ? (
             <Empty>No events.</Empty>
           ) : (

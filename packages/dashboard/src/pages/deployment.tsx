@@ -48,7 +48,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       lead={
         <span>
           <DeploymentStatus status={deployment.status} strong /> {commitText(deployment)}, requested <Ago at={deployment.created_at} />
-          {deployment.created_by?.name != null && ` by ${deployment.created_by.name}`}
+          {(deployment.created_by?.name ?? null) !== null && ` by ${deployment.created_by?.name ?? ''}`}
         </span>
       }
       actions={

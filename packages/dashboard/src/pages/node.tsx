@@ -182,7 +182,7 @@ function Loaded({ node }: { node: Node }) {
             items={[
               ['Id', <Code key="i">{node.id}</Code>],
               node.agent_version === null ? null : ['Agent', node.agent_version],
-              node.engine?.version == null ? null : ['Engine', node.engine.version],
+              (node.engine?.version ?? null) === null ? null : ['Engine', node.engine?.version],
               node.arch === null ? null : ['Architecture', node.arch],
               ['Own secret', node.has_secret ? 'yes' : 'no'],
               ['Builds at once', String(node.max_builds)],

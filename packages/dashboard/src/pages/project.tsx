@@ -131,7 +131,7 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
         action="Stop"
         danger
         busy={stop.busy}
-        error={stop.error === null || stop.error === undefined ? null : String((stop.error as Error).message)}
+        error={stop.error === null || stop.error === undefined ? null : (stop.error as Error).message}
         onConfirm={() => void stop.run({ params })}
       >
         <Text>

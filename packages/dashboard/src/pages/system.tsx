@@ -68,11 +68,8 @@ function System() {
       >
         {clean.error !== null && clean.error !== undefined && <Problem error={clean.error} what="The clean-up" />}
         <Answer query={cleanUps} what="the clean-ups">
-          {(answer) => {
-            const items =
-              (answer as unknown as { items?: CleanUpRow[]; last?: CleanUpRow[] }).items ??
-              (answer as unknown as { last?: CleanUpRow[] }).last ??
-              [];
+          {({ items, unavailable }) => {
+            if (unavailable !== undefined) return <div style={{ padding: 16 }}>{unavailable}</div>;
             return items.length === 0 ? (
               <div style={{ padding: 16 }}>
                 <Text tone="quiet">None yet.</Text>
@@ -115,16 +112,6 @@ function System() {
 }
 
 type Readiness = Record<string, unknown>;
-type CleanUpRow = {
-  id: string;
-  requested_at: string;
-  state: string;
-  error: { message: string } | null;
-  waiting: string | null;
-  removed: number | null;
-  bytes_before: number | null;
-  bytes_after: number | null;
-};
 
 /** A document as names and values. */
 function Tree({ value }: { value: unknown }) {
@@ -144,6 +131,6 @@ function Tree({ value }: { value: unknown }) {
     return (
       <Facts items={Object.entries(value).map(([name, item]) => [name.replaceAll('_', ' '), <Tree key={name} value={item} />] as const)} />
     );
-  if (value === true || value === 'ok' || value === 'ready') return <Status mark="ok">{value === true ? 'yes' : String(value)}</Status>;
-  return <span>{value === null ? 'none' : String(value)}</span>;
+  if (value === true || value === 'ok' || value === 'ready') return <Status mark="ok">{value === true ? 'yes' : value}</Status>;
+  return <span>{value === null || value === undefined ? 'none' : JSON.stringify(value).replace(/^"|"$/g, '')}</span>;
 }

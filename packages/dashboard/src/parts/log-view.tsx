@@ -6,6 +6,7 @@ import { Checkbox, TextField } from '../ui/fields.tsx';
 import { Grow, Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 import { piecesOf, plainText } from './ansi.ts';
+import { matcherOf } from './match.ts';
 import { exactTime } from './time-text.ts';
 
 /** `key` is the number of the line in the address: `seq` of a build log, the time of a runtime log. */
@@ -15,22 +16,6 @@ type LogViewProps = { lines: readonly Line[]; label: string; follow: boolean; no
 const ROW_PX = 20;
 /** From here to the end counts as the end. */
 const NEAR_END_PX = 40;
-
-/** Returns the matcher, or the error of the regular expression. */
-export function matcherOf(typed: string): ((text: string) => boolean) | string {
-  if (typed === '') return () => true;
-  const pattern = /^\/(.+)\/(i?)$/.exec(typed);
-  if (pattern === null) {
-    const lower = typed.toLowerCase();
-    return (text) => text.toLowerCase().includes(lower);
-  }
-  try {
-    const regex = new RegExp(pattern[1] ?? '', pattern[2]);
-    return (text) => regex.test(text);
-  } catch (error) {
-    return error instanceof Error ? error.message : String(error);
-  }
-}
 
 export function LogView({ lines, label, follow, notes = [], file }: LogViewProps) {
   const [typed, setTyped] = useState('');

@@ -251,7 +251,11 @@ export function Domains({ project }: Tab) {
   const change = useChange('patchProject', () => setTyped(''));
   const save = (next: string[]): void => {
     const etag = tagged.data?.etag;
-    void change.run({ params: { id: project.id }, body: { domains: next }, ...(etag == null ? {} : { headers: { 'if-match': etag } }) });
+    void change.run({
+      params: { id: project.id },
+      body: { domains: next },
+      ...(etag === null || etag === undefined ? {} : { headers: { 'if-match': etag } }),
+    });
   };
   return (
     <Column>
@@ -656,7 +660,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
         danger
         typed={project.name}
         busy={remove.busy}
-        error={remove.error === null || remove.error === undefined ? null : String((remove.error as Error).message)}
+        error={remove.error === null || remove.error === undefined ? null : (remove.error as Error).message}
         onConfirm={() => void remove.run({ params: { id: project.id }, ...(etag === null ? {} : { headers: { 'if-match': etag } }) })}
       >
         <Text>This cannot be undone.</Text>

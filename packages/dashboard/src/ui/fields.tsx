@@ -1,6 +1,5 @@
 /** Form fields. An error belongs to its field and names the rule. */
 import {
-  Autocomplete,
   Checkbox as MantineCheckbox,
   MultiSelect,
   NativeSelect,
@@ -8,7 +7,6 @@ import {
   PasswordInput,
   Switch as MantineSwitch,
   TagsInput,
-  Textarea,
   TextInput,
 } from '@mantine/core';
 import type { ReactNode } from 'react';
@@ -61,26 +59,6 @@ export function TextField({
   );
 }
 
-export const LongField = ({
-  value,
-  onChange,
-  rows = 4,
-  mono = false,
-  placeholder,
-  ...rest
-}: Field<string> & { rows?: number; mono?: boolean; placeholder?: string }) => (
-  <Textarea
-    {...common(rest)}
-    value={value}
-    onChange={(event) => onChange(event.currentTarget.value)}
-    minRows={rows}
-    autosize
-    maxRows={20}
-    {...(placeholder === undefined ? {} : { placeholder })}
-    {...(mono ? { styles: { input: { fontFamily: 'var(--mantine-font-family-monospace)' } } } : {})}
-  />
-);
-
 /** Empty text is null. */
 export const NumberField = ({
   value,
@@ -113,23 +91,6 @@ export const ManySelect = ({
   ...rest
 }: Field<string[]> & { options: readonly { value: string; label: string }[] }) => (
   <MultiSelect {...common(rest)} value={value} onChange={onChange} data={[...options]} searchable hidePickedOptions />
-);
-
-/** Text with suggestions. */
-export const SuggestField = ({
-  value,
-  onChange,
-  options,
-  placeholder,
-  ...rest
-}: Field<string> & { options: readonly string[]; placeholder?: string }) => (
-  <Autocomplete
-    {...common(rest)}
-    value={value}
-    onChange={onChange}
-    data={[...new Set(options)]}
-    {...(placeholder === undefined ? {} : { placeholder })}
-  />
 );
 
 export const TagsField = ({ value, onChange, placeholder, ...rest }: Field<string[]> & { placeholder?: string }) => (

@@ -1,7 +1,7 @@
 /** Parts that arrange a page. */
 import { AppShell, Box, Burger, Card, Flex, Grid as MantineGrid, Group, SimpleGrid, Stack as MantineStack } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
-import type { CSSProperties, ReactNode } from 'react';
+import type { ReactNode } from 'react';
 
 type Gap = 'xs' | 'sm' | 'md' | 'lg' | 'xl' | 0;
 
@@ -117,25 +117,4 @@ export const Centered = ({ children }: { children: ReactNode }) => (
       {children}
     </Box>
   </Flex>
-);
-
-export const Scroll = ({
-  children,
-  height,
-  style,
-  label,
-}: {
-  children: ReactNode;
-  height?: number | string;
-  style?: CSSProperties;
-  label: string;
-}) => (
-  <div
-    role="region"
-    aria-label={label}
-    tabIndex={0}
-    style={{ overflow: 'auto', ...(height === undefined ? {} : { maxHeight: height }), ...style }}
-  >
-    {children}
-  </div>
 );

@@ -85,7 +85,9 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     return cookies.give(reply, await signIns.begin(user, request.ip, origin, COOKIE_SECONDS));
   }
 
-  route('authMethods', async () => ({ methods: settings.authServiceUrl === null ? ['password' as const] : ['gateway' as const, 'password' as const] }));
+  route('authMethods', async () => ({
+    methods: settings.authServiceUrl === null ? ['password' as const] : ['gateway' as const, 'password' as const],
+  }));
 
   route('login', async ({ body, request, reply }) => {
     const email = body.email.toLowerCase();

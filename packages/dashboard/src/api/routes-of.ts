@@ -1,0 +1,20 @@
+/** Which answers an event may change. */
+import type { RouteName } from '@berth/wire/routes';
+
+const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
+  deployment: ['listDeployments', 'projectDeployments', 'getDeployment', 'listProjects', 'getProject', 'listNodes', 'getNode'],
+  project: ['listProjects', 'getProject', 'listSecrets', 'projectDomains', 'getHook', 'listDeliveries', 'placement'],
+  node: ['listNodes', 'getNode', 'nodeDisk', 'cacheRoom', 'placement', 'nodeVolumes'],
+  dataset: ['listDatasets', 'getDataset', 'datasetVersions', 'datasetHistory', 'placement'],
+  user: ['listUsers', 'me', 'listTokens'],
+  hook: ['getHook', 'listDeliveries'],
+  notification: ['listNotifications', 'getNotification', 'listNotificationDeliveries'],
+  certificate: ['getProject', 'listProjects', 'projectDomains'],
+  domain: ['projectDomains', 'getProject'],
+  clean: ['cleanUps'],
+};
+
+/** Returns the routes whose answers an event of this kind may change. An unknown kind may change all. */
+export function routesOf(kind: string): readonly RouteName[] | null {
+  return BY_NOUN[kind.split('.')[0] ?? ''] ?? null;
+}

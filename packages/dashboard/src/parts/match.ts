@@ -1,0 +1,17 @@
+/** Search in logs: text, or /regular expression/i. */
+
+/** Returns the matcher, or the error of the regular expression. */
+export function matcherOf(typed: string): ((text: string) => boolean) | string {
+  if (typed === '') return () => true;
+  const pattern = /^\/(.+)\/(i?)$/.exec(typed);
+  if (pattern === null) {
+    const lower = typed.toLowerCase();
+    return (text) => text.toLowerCase().includes(lower);
+  }
+  try {
+    const regex = new RegExp(pattern[1] ?? '', pattern[2]);
+    return (text) => regex.test(text);
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
