@@ -21,6 +21,7 @@ import { waitFor } from '@berth/testbed/wait';
 import { COPY_BANDWIDTH, DATA_PROJECTS, demonstrateData, writeShare } from './demo-data.ts';
 import { demonstratePush, SHOP } from './demo-push.ts';
 import { bareForge, type Forge, startGiteaForge, whyNoGitea } from './lib/forge.ts';
+import { buildDashboard } from './lib/dashboard.ts';
 import { createPerson } from './lib/person.ts';
 
 const PREFERRED_PORT = 8000;
@@ -139,7 +140,7 @@ async function main(exitAfter: boolean): Promise<void> {
       },
     },
     // Berth sends commit statuses to loopback only if an operator names the host.
-    env: { DEFAULT_ROLE: 'developer', DATASET_NFS_BASE_PATH: share, ALLOWED_GIT_HOSTS: '127.0.0.1' },
+    env: { DASHBOARD_DIR: await buildDashboard(), DEFAULT_ROLE: 'developer', DATASET_NFS_BASE_PATH: share, ALLOWED_GIT_HOSTS: '127.0.0.1' },
     registry,
     proxy: 'built-in',
     ...((await isFree(PREFERRED_PORT)) ? { proxyPort: PREFERRED_PORT } : {}),
@@ -284,6 +285,7 @@ function printAddresses(berth: Platform, people: IdentityProvider, folder: strin
     `\n  deploy a change of your own: cd ${relative(process.cwd(), folder)}, edit index.html, git commit -a -m 'my change' && git push`,
   );
   console.log(
+    `\n  ${berth.url.padEnd(46)} the dashboard; sign in as ${berth.admin.email} with ${berth.admin.password}`,
     `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
   );
 }

@@ -68,9 +68,13 @@ test('no program is given to a shell', () => {
 describe('every source file', () => {
   // knip treats each file under src/ as an entry (`"./*"` in exports): it finds dead exports, not unused files.
   // A file that starts as a process or a thread may have no export.
-  const started = sources.flatMap((file) =>
-    [...read(file).matchAll(/new URL\('([^']+\.ts)', import\.meta\.url\)/g)].map((match) => path.join(path.dirname(file), match[1] ?? '')),
-  );
+  const started = sources
+    .concat('packages/dashboard/index.html')
+    .flatMap((file) =>
+      [...read(file).matchAll(/new URL\('([^']+\.ts)', import\.meta\.url\)|src="\/([^"]+)"/g)].map((match) =>
+        path.join(path.dirname(file), match[1] ?? match[2] ?? ''),
+      ),
+    );
   test('exports something', () => {
     expect(sources.filter((file) => !/^export /m.test(read(file)) && !started.includes(file))).toEqual([]);
   });

@@ -98,6 +98,7 @@ export async function suite(
 /** Runs every gate, one after the other. */
 export async function gates(): Promise<void> {
   await gate('types', bin('tsc'), ['-p', 'tsconfig.json']);
+  await gate('types of the dashboard', bin('tsc'), ['-p', 'packages/dashboard/tsconfig.json']);
   await gate('lint, with the arrows', bin('oxlint'), ['--type-aware', '--deny-warnings']);
   await gate('format', bin('biome'), ['format', '.']);
   await gate('no dead code', bin('knip'), []);

@@ -133,6 +133,7 @@ describe('tables', () => {
   test('all routes require a role or a secret, except a fixed list of public routes', () => {
     const open = Object.entries(ROUTES).filter(([, r]) => r.who === 'public');
     expect(open.map(([name]) => name)).toEqual([
+      'authMethods',
       'login',
       'exchange',
       'refresh',

@@ -13,7 +13,7 @@ import { ApiError, type CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { call, exchange, isAway } from './client.ts';
 
-/** What the page knows stays on the screen while the control plane is away; connection.ts says so. */
+/** Known answers stay on the screen while the control plane is away; connection.ts says so. */
 export const queries = new QueryClient({
   defaultOptions: {
     queries: {

@@ -1,4 +1,4 @@
-/** What concerns the whole page: the control plane does not answer, or was upgraded. */
+/** News about the whole page: the control plane does not answer, or was upgraded. */
 import { useEffect, useState } from 'react';
 import { useConnection } from '../api/connection.ts';
 import { durationText, exactTime } from '../parts/time-text.ts';

@@ -8,6 +8,7 @@ import { Dialog } from '../ui/overlay.tsx';
 import { Key } from '../ui/text.tsx';
 import { useScheme } from '../ui/theme.tsx';
 import { Banner } from './banner.tsx';
+import { focusTitle } from './focus-title.ts';
 import { type Shortcut, useShortcuts } from './keys.ts';
 import { Session, useMe } from './session.tsx';
 
@@ -71,14 +72,17 @@ function Inside() {
       <Announcer />
       <Frame
         brand={
-          <Link to="/" style={{ color: 'inherit', textDecoration: 'none', fontWeight: 700, fontSize: '1.1rem' }}>
+          <Link to="/" style={{ color: 'inherit', textDecoration: 'none', fontWeight: 700, fontSize: '1.1rem', whiteSpace: 'nowrap' }}>
             Berth
           </Link>
         }
         tools={
           <Row gap="xs" wrap={false}>
-            <Button size="xs" onClick={() => setSearch(true)} label="Search (Ctrl K)">
-              Search <Key>Ctrl K</Key>
+            <Button size="xs" onClick={() => setSearch(true)}>
+              Search
+              <span className="wide-only">
+                <Key>Ctrl K</Key>
+              </span>
             </Button>
             <IconButton label={`Colors: ${scheme}. Change to ${nextScheme}`} onClick={() => setScheme(nextScheme)}>
               <span aria-hidden>{scheme === 'dark' ? '☾' : scheme === 'light' ? '☀' : '◐'}</span>
@@ -131,16 +135,13 @@ function Announcer() {
   const [said, setSaid] = useState('');
   useEffect(() => {
     if (path === undefined) return;
-    const title = document.querySelector<HTMLElement>('[data-page-title]');
-    const text = title?.textContent ?? 'Berth';
-    document.title = text === 'Berth' ? text : `${text} · Berth`;
     if (first.current) {
       first.current = false;
       return;
     }
-    setSaid(text);
     // A change of the tab of one page keeps the focus on the tab.
-    if ((document.activeElement?.closest('nav.tabs') ?? null) === null) title?.focus();
+    if ((document.activeElement?.closest('nav.tabs') ?? null) !== null) return;
+    return focusTitle(setSaid);
   }, [path]);
   return (
     <p className="visually-hidden" role="status" aria-live="polite">

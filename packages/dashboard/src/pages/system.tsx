@@ -10,7 +10,8 @@ import { Ago } from '../parts/time.tsx';
 import { bytesText } from '../parts/time-text.ts';
 import { Button } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
-import { Columns, Panel } from '../ui/layout.tsx';
+import { Note } from '../ui/feedback.tsx';
+import { Column, Panel } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { Code, Text } from '../ui/text.tsx';
 
@@ -33,10 +34,34 @@ function System() {
   });
   return (
     <Head title="System">
-      <Columns most={2}>
+      <Column>
         <Panel title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
           <Answer query={ready} what="the readiness">
-            {(answer) => <Tree value={answer} />}
+            {({ status, parts, notes }) => (
+              <>
+                <Status mark={status === 'ready' ? 'ok' : 'bad'} strong>
+                  {status}
+                </Status>
+                {notes.map((note) => (
+                  <Note key={note} tone="warn">
+                    {note}
+                  </Note>
+                ))}
+                <Table
+                  label="Parts of the control plane"
+                  rows={parts.toSorted((a, b) => Number(a.ok) - Number(b.ok))}
+                  id={({ name }) => name}
+                  cells={[
+                    { head: 'Part', rowHead: true, cell: ({ name }) => name },
+                    {
+                      head: 'State',
+                      cell: ({ ok, required }) => <Status mark={ok ? 'ok' : required ? 'bad' : 'warn'}>{ok ? 'ok' : 'not ok'}</Status>,
+                    },
+                    { head: 'Detail', wide: true, cell: ({ detail }) => <Text>{detail}</Text> },
+                  ]}
+                />
+              </>
+            )}
           </Answer>
         </Panel>
         <Panel title="Versions" id="versions">
@@ -55,7 +80,7 @@ function System() {
             )}
           </Answer>
         </Panel>
-      </Columns>
+      </Column>
       <Panel
         flush
         title="Clean-up of the registry"
@@ -111,26 +136,4 @@ function System() {
   );
 }
 
-type Readiness = Record<string, unknown>;
-
-/** A document as names and values. */
-function Tree({ value }: { value: unknown }) {
-  if (Array.isArray(value))
-    return value.length === 0 ? (
-      <span>none</span>
-    ) : (
-      <ul style={{ margin: 0, paddingLeft: 18 }}>
-        {value.map((item, index) => (
-          <li key={index}>
-            <Tree value={item} />
-          </li>
-        ))}
-      </ul>
-    );
-  if (typeof value === 'object' && value !== null)
-    return (
-      <Facts items={Object.entries(value).map(([name, item]) => [name.replaceAll('_', ' '), <Tree key={name} value={item} />] as const)} />
-    );
-  if (value === true || value === 'ok' || value === 'ready') return <Status mark="ok">{value === true ? 'yes' : value}</Status>;
-  return <span>{value === null || value === undefined ? 'none' : JSON.stringify(value).replace(/^"|"$/g, '')}</span>;
-}
+type Readiness = { status: string; parts: { name: string; required: boolean; ok: boolean; detail: string }[]; notes: string[] };

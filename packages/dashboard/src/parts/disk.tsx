@@ -11,6 +11,7 @@ export function DiskBar({ disk, small = false }: { disk: NodeDisk; small?: boole
         {bytesText(disk.free)} of {bytesText(disk.total)} free
       </Text>
     );
+  const known = (disk.datasets ?? 0) + (disk.images ?? 0) + (disk.build_cache ?? 0);
   return (
     <Bar
       label="Disk"
@@ -20,7 +21,7 @@ export function DiskBar({ disk, small = false }: { disk: NodeDisk; small?: boole
         { label: 'datasets', value: disk.datasets ?? 0, color: '#1098ad' },
         { label: 'images', value: disk.images ?? 0, color: '#4263eb' },
         { label: 'build cache', value: disk.build_cache ?? 0, color: '#ae3ec9' },
-        { label: 'other', value: disk.other ?? 0, color: '#868e96' },
+        { label: 'other', value: disk.other ?? Math.max(0, disk.total - disk.free - known), color: '#868e96' },
         { label: 'free', value: disk.free, color: '#ced4da' },
       ]}
     />

@@ -1,4 +1,4 @@
-/** What the page tells: notes, errors, progress, empty lists. */
+/** Parts that tell something: notes, errors, progress, empty lists. */
 import { Alert, Loader, Progress as MantineProgress, Skeleton } from '@mantine/core';
 import type { ReactNode } from 'react';
 

@@ -34,7 +34,7 @@ type ConfirmProps = {
   open: boolean;
   onClose: () => void;
   title: string;
-  /** What happens, in full sentences. */
+  /** Full sentences that say what happens. */
   children: ReactNode;
   action: string;
   danger?: boolean;

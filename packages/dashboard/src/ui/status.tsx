@@ -34,6 +34,6 @@ export const Status = ({ mark, children, strong = false }: { mark: Mark; childre
     <svg viewBox="0 0 16 16" width="12" height="12" aria-hidden style={{ flex: 'none' }}>
       {SHAPES[mark]}
     </svg>
-    <span>{children}</span>
+    <span style={{ overflowWrap: 'normal' }}>{children}</span>
   </span>
 );
