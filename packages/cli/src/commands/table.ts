@@ -60,6 +60,7 @@ export const NOUNS: Readonly<Record<string, string>> = {
 
 /** Routes without a verb, with the reason. Routes of agents, the gateway and the proxy need none: people do not call them. */
 export const NO_VERB: Partial<Record<RouteName, string>> = {
+  authMethods: 'the sign-in page of the dashboard reads it; berth login uses the device flow',
   refresh: 'every command refreshes its session by itself',
   openapi: 'a document for programs; people read /docs',
   healthz: 'for load balancers and monitoring',
