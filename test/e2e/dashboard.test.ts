@@ -59,6 +59,23 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await world?.stop();
   });
 
+  it('the first page has at most 260 KiB', async () => {
+    const opened = await fresh();
+    const transfers: Promise<number>[] = [];
+    opened.on('requestfinished', (request) => {
+      transfers.push(request.sizes().then(({ responseBodySize }) => responseBodySize));
+    });
+    await opened.goto(`${world.berth.url}/projects`);
+    await opened.getByLabel('E-mail address').waitFor();
+    await opened.waitForLoadState('networkidle');
+    const bytes = (await Promise.all(transfers)).reduce((sum, size) => sum + size, 0);
+    const paint = await opened.evaluate<number>("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0");
+    console.log(`first page: ${(bytes / 1024).toFixed(1)} KiB in ${transfers.length} requests, first paint after ${Math.round(paint)} ms`);
+    expect(bytes).toBeGreaterThan(50 * 1024);
+    expect(bytes).toBeLessThan(260 * 1024);
+    await opened.close();
+  });
+
   it('asks for a sign-in, and keeps the address', async () => {
     await page.goto(`${world.berth.url}/projects`);
     await signIn(page, { ...world.berth.admin, password: 'not the password' });

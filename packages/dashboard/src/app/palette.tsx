@@ -3,7 +3,7 @@ import { useDeferredValue, useId, useMemo, useRef, useState } from 'react';
 import { useList } from '../api/queries.ts';
 import { score } from './score.ts';
 import { Dialog } from '../ui/overlay.tsx';
-import { TextField } from '../ui/fields.tsx';
+import { TextField } from '../ui/text-field.tsx';
 
 export type Target = { label: string; kind: string; go: () => void };
 

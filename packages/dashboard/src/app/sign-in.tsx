@@ -6,9 +6,9 @@ import { queries, useAsk } from '../api/queries.ts';
 import { OutAnchor } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Button } from '../ui/controls.tsx';
-import { TextField } from '../ui/fields.tsx';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
 import { Dialog } from '../ui/overlay.tsx';
+import { TextField } from '../ui/text-field.tsx';
 import { Text, Title } from '../ui/text.tsx';
 
 export const SignIn = () => (

@@ -12,9 +12,10 @@ import { fieldErrors, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Copy } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
-import { NumberField, Select, TextField } from '../ui/fields.tsx';
+import { NumberField, Select } from '../ui/fields.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
+import { TextField } from '../ui/text-field.tsx';
 import { Code } from '../ui/text.tsx';
 
 const DAY_MS = 86_400_000;

@@ -9,9 +9,9 @@ import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
 import { Button, Choice } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
-import { TextField } from '../ui/fields.tsx';
 import { Panel, Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
+import { TextField } from '../ui/text-field.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
 
 const KINDS = ['events', 'deployment', 'audit'] as const;

@@ -14,11 +14,11 @@ import { Ago } from '../parts/time.tsx';
 import { bytesText, countText } from '../parts/time-text.ts';
 import { Button } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
-import { TextField } from '../ui/fields.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Column, Panel, Row } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Status } from '../ui/status.tsx';
+import { TextField } from '../ui/text-field.tsx';
 import { Code, PageLink, Text } from '../ui/text.tsx';
 
 export const Page = () => {

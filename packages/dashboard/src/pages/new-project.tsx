@@ -9,8 +9,9 @@ import { useChange } from '../parts/actions.tsx';
 import { Command } from '../parts/command.tsx';
 import { fieldErrors, Problem } from '../parts/problem.tsx';
 import { Button } from '../ui/controls.tsx';
-import { ManySelect, NumberField, Switch, TextField } from '../ui/fields.tsx';
+import { ManySelect, NumberField, Switch } from '../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
+import { TextField } from '../ui/text-field.tsx';
 
 /** The name of the repository, as a DNS label. */
 export const nameOf = (address: string): string =>

@@ -11,10 +11,11 @@ import { fieldErrors, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Copy, Menu } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
-import { ManySelect, Select, TextField } from '../ui/fields.tsx';
+import { ManySelect, Select } from '../ui/fields.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
+import { TextField } from '../ui/text-field.tsx';
 import { Code, Text } from '../ui/text.tsx';
 
 export const Page = () => {

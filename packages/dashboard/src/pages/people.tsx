@@ -10,9 +10,10 @@ import { fieldErrors, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Menu } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
-import { Select, TextField } from '../ui/fields.tsx';
+import { Select } from '../ui/fields.tsx';
 import { Columns, Column, Panel, Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
+import { TextField } from '../ui/text-field.tsx';
 
 export const Page = () => (
   <AdminOnly title="People">

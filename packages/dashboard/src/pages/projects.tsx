@@ -10,9 +10,9 @@ import { Ago } from '../parts/time.tsx';
 import { countText } from '../parts/time-text.ts';
 import { Button } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
-import { TextField } from '../ui/fields.tsx';
 import { Panel, Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
+import { TextField } from '../ui/text-field.tsx';
 import { OutLink, PageLink, Text } from '../ui/text.tsx';
 
 /** Rows in the page. A filter finds the others. */

@@ -2,8 +2,9 @@
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { useDeferredValue, useEffect, useMemo, useRef, useState } from 'react';
 import { Button, Choice } from '../ui/controls.tsx';
-import { Checkbox, TextField } from '../ui/fields.tsx';
+import { Checkbox } from '../ui/fields.tsx';
 import { Grow, Row } from '../ui/layout.tsx';
+import { TextField } from '../ui/text-field.tsx';
 import { Text } from '../ui/text.tsx';
 import { piecesOf, plainText } from './ansi.ts';
 import { matcherOf } from './match.ts';

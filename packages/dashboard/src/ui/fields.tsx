@@ -1,63 +1,6 @@
-/** Form fields. An error belongs to its field and names the rule. */
-import {
-  Checkbox as MantineCheckbox,
-  MultiSelect,
-  NativeSelect,
-  NumberInput,
-  PasswordInput,
-  Switch as MantineSwitch,
-  TagsInput,
-  TextInput,
-} from '@mantine/core';
-import type { ReactNode } from 'react';
-
-type Common = { label: string; help?: ReactNode; error?: string | null | undefined; required?: boolean; disabled?: boolean };
-type Field<T> = Common & { value: T; onChange: (value: T) => void };
-
-const common = ({ label, help, error, required, disabled }: Common) => ({
-  label,
-  ...(help === undefined ? {} : { description: help }),
-  ...(error === null || error === undefined ? {} : { error }),
-  ...(required === true ? { required } : {}),
-  ...(disabled === true ? { disabled } : {}),
-});
-
-type TextFieldProps = Field<string> & {
-  placeholder?: string;
-  secret?: boolean;
-  mono?: boolean;
-  type?: 'text' | 'email' | 'search' | 'url' | 'datetime-local';
-  autoComplete?: string;
-  name?: string;
-  autoFocus?: boolean;
-};
-export function TextField({
-  value,
-  onChange,
-  placeholder,
-  secret = false,
-  mono = false,
-  type = 'text',
-  autoComplete = 'off',
-  name,
-  autoFocus,
-  ...rest
-}: TextFieldProps) {
-  const Input = secret ? PasswordInput : TextInput;
-  return (
-    <Input
-      {...common(rest)}
-      {...(secret ? {} : { type })}
-      value={value}
-      onChange={(event) => onChange(event.currentTarget.value)}
-      autoComplete={autoComplete}
-      {...(placeholder === undefined ? {} : { placeholder })}
-      {...(name === undefined ? {} : { name })}
-      {...(autoFocus === true ? { 'data-autofocus': true, autoFocus } : {})}
-      {...(mono ? { styles: { input: { fontFamily: 'var(--mantine-font-family-monospace)' } } } : {})}
-    />
-  );
-}
+/** Form fields. An error belongs to its field and names the rule. The text field is apart (text-field.tsx): the first page needs it. */
+import { Checkbox as MantineCheckbox, MultiSelect, NativeSelect, NumberInput, Switch as MantineSwitch, TagsInput } from '@mantine/core';
+import { common, type Field } from './text-field.tsx';
 
 /** Empty text is null. */
 export const NumberField = ({

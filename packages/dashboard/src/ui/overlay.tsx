@@ -2,7 +2,7 @@
 import { Modal } from '@mantine/core';
 import { type ReactNode, useState } from 'react';
 import { Button } from './controls.tsx';
-import { TextField } from './fields.tsx';
+import { TextField } from './text-field.tsx';
 import { Note } from './feedback.tsx';
 import { Column, Row } from './layout.tsx';
 

@@ -1,0 +1,52 @@
+/** The text field, and the properties that every form field has. The first page loads this file and not the larger fields. */
+import { PasswordInput, TextInput } from '@mantine/core';
+import type { ReactNode } from 'react';
+
+type Common = { label: string; help?: ReactNode; error?: string | null | undefined; required?: boolean; disabled?: boolean };
+export type Field<T> = Common & { value: T; onChange: (value: T) => void };
+
+/** The properties that every field has. */
+export const common = ({ label, help, error, required, disabled }: Common) => ({
+  label,
+  ...(help === undefined ? {} : { description: help }),
+  ...(error === null || error === undefined ? {} : { error }),
+  ...(required === true ? { required } : {}),
+  ...(disabled === true ? { disabled } : {}),
+});
+
+type TextFieldProps = Field<string> & {
+  placeholder?: string;
+  secret?: boolean;
+  mono?: boolean;
+  type?: 'text' | 'email' | 'search' | 'url' | 'datetime-local';
+  autoComplete?: string;
+  name?: string;
+  autoFocus?: boolean;
+};
+export function TextField({
+  value,
+  onChange,
+  placeholder,
+  secret = false,
+  mono = false,
+  type = 'text',
+  autoComplete = 'off',
+  name,
+  autoFocus,
+  ...rest
+}: TextFieldProps) {
+  const Input = secret ? PasswordInput : TextInput;
+  return (
+    <Input
+      {...common(rest)}
+      {...(secret ? {} : { type })}
+      value={value}
+      onChange={(event) => onChange(event.currentTarget.value)}
+      autoComplete={autoComplete}
+      {...(placeholder === undefined ? {} : { placeholder })}
+      {...(name === undefined ? {} : { name })}
+      {...(autoFocus === true ? { 'data-autofocus': true, autoFocus } : {})}
+      {...(mono ? { styles: { input: { fontFamily: 'var(--mantine-font-family-monospace)' } } } : {})}
+    />
+  );
+}
