@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import { root } from './places.mjs';
 import { output } from './artefact/run.ts';
 
-/** Returns the folder for DASHBOARD_DIR. */
-export async function buildDashboard(): Promise<string> {
-  const folder = join(root, '.berth', 'dashboard');
+/** Returns the folder, for DASHBOARD_DIR. A test runner sets NODE_ENV=test, with which vite takes the development build of React. */
+export async function buildDashboard(folder = join(root, '.berth', 'dashboard')): Promise<string> {
   const vite = join(root, 'node_modules', 'vite', 'bin', 'vite.js');
-  await output([process.execPath, vite, 'build', join(root, 'packages', 'dashboard'), '--outDir', folder, '--logLevel', 'error']);
+  const argv = [process.execPath, vite, 'build', join(root, 'packages', 'dashboard'), '--outDir', folder, '--logLevel', 'error'];
+  await output(argv, { env: { ...process.env, NODE_ENV: 'production' } });
   return folder;
 }

@@ -1,14 +1,13 @@
 /** The dashboard in Chromium, with the real control plane, agents, engine and Traefik. Pictures: .berth/pictures/dashboard. */
-import { execFile } from 'node:child_process';
 import { mkdir, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '@berth/wire/project';
 import { findProgram, repositoryRoot } from '@berth/testbed/config';
 import { waitFor } from '@berth/testbed/wait';
+import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 import { pageApp, startWorld, whyNot, type World } from './world.ts';
 
 const executablePath = findProgram('chromium');
@@ -45,10 +44,7 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
   beforeAll(async () => {
     await mkdir(PICTURES, { recursive: true });
     const folder = join(repositoryRoot, '.berth', 'dashboard-of-tests');
-    const vite = join(repositoryRoot, 'node_modules', 'vite', 'bin', 'vite.js');
-    await promisify(execFile)(process.execPath, [vite, 'build', '--outDir', folder, '--logLevel', 'error'], {
-      cwd: join(repositoryRoot, 'packages', 'dashboard'),
-    });
+    await buildDashboard(folder);
     world = await startWorld({ proxy: 'traefik', env: { DASHBOARD_DIR: folder } });
     await world.berth.api.call('createUser', { body: { ...VIEWER, role: 'viewer' } });
     browser = await chromium.launch({ ...(executablePath === undefined ? {} : { executablePath }), args: FLAGS });
