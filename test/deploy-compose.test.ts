@@ -81,7 +81,7 @@ describe('deploy/compose.yml', () => {
       http: { routers: Record<string, Router> };
     };
     const labels = Object.assign({}, ...Object.values(services).map((service) => service.labels ?? {})) as Record<string, string>;
-    const pairs = { server: 'berth-api', 'server-exchange': 'berth-exchange', dashboard: 'berth-gateway' };
+    const pairs = { server: 'berth-api', 'server-exchange': 'berth-exchange', dashboard: 'berth-pages', gateway: 'berth-gateway' };
     for (const [label, router] of Object.entries(pairs)) {
       const expected = file.http.routers[router];
       expect(labels[`traefik.http.routers.${label}.rule`], label).toBe(
@@ -90,7 +90,7 @@ describe('deploy/compose.yml', () => {
       expect(labels[`traefik.http.routers.${label}.middlewares`], label).toBe(`${expected?.middlewares.join()}@file`);
       expect(labels[`traefik.http.routers.${label}.entrypoints`], label).toBe('websecure');
     }
-    expect(Object.values(services).flatMap(({ labels: own }) => own?.['berth.service'] ?? [])).toEqual(['server', 'dashboard', 'registry']);
+    expect(Object.values(services).flatMap(({ labels: own }) => own?.['berth.service'] ?? [])).toEqual(['server', 'gateway', 'registry']);
   });
 });
 

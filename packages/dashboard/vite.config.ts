@@ -1,10 +1,13 @@
 /** Builds the dashboard to dist/: index.html and assets/ with hashed names. `npm run dashboard` adds the mock of the API (mock/vite.ts). */
+import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import react from '@vitejs/plugin-react';
 import { defineConfig, type Plugin } from 'vite';
 import { ROUTES } from '../wire/src/routes.ts';
+
+const REPOSITORY = fileURLToPath(new URL('../../', import.meta.url));
 
 /**
  * The client of wire/ needs the method and the path of each route, and no schema. The schemas of all routes would be a third of the
@@ -38,12 +41,26 @@ function compressed(): Plugin {
   };
 }
 
+/** Writes inputs.json: the files of which the page is made, relative to the repository. Licences and the bill of materials need it. */
+function inputs(): Plugin {
+  return {
+    name: 'berth-inputs',
+    apply: 'build',
+    generateBundle(_options, bundle) {
+      const files = Object.values(bundle).flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
+      // Other modules are made by the bundler.
+      const real = files.filter((id) => id.startsWith('/')).map((id) => relative(REPOSITORY, id.replace(/\?.*$/, '')));
+      this.emitFile({ type: 'asset', fileName: 'inputs.json', source: JSON.stringify([...new Set(real)].toSorted()) });
+    },
+  };
+}
+
 export default defineConfig({
   // The schemas of forms are data. The library that makes them is larger than the page, so the page gets the same stand-in as the CLI.
   resolve: {
-    alias: [{ find: /^typebox(?:\/value)?$/, replacement: fileURLToPath(new URL('../../scripts/lib/typebox-light.mjs', import.meta.url)) }],
+    alias: [{ find: /^typebox(?:\/value)?$/, replacement: `${REPOSITORY}scripts/lib/typebox-light.mjs` }],
   },
-  plugins: [shortRouteTable(), react(), compressed()],
+  plugins: [shortRouteTable(), react(), compressed(), inputs()],
   build: { outDir: 'dist', emptyOutDir: true, target: 'es2023', assetsInlineLimit: 0, reportCompressedSize: false },
   worker: { format: 'es' },
 });

@@ -13,8 +13,10 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { repositoryRoot, toolsDir } from '@berth/testbed/config';
 import { freePorts } from '@berth/testbed/ports';
 import { type RunningProcess, run, startProcess, untilReady } from '@berth/testbed/process';
@@ -111,7 +113,8 @@ test('each component of the bill of materials has a licence, and each bundled pa
   const folders = globSync(['[!@]*@*', '@*/*'], { cwd: join(artefact, 'licenses') });
   const asFolder = (name: string): string => name.replace('swagger-ui-dist@', 'swagger-ui@');
   expect([...new Set(foreign.map(nameOf).map(asFolder))].toSorted()).toEqual(folders.toSorted());
-  for (const name of ['node', 'sqlite', 'better-sqlite3', 'fastify', 'pg']) expect(foreign.map((part) => part.name)).toContain(name);
+  for (const name of ['node', 'sqlite', 'better-sqlite3', 'fastify', 'pg', 'react', 'core'])
+    expect(foreign.map((part) => part.name)).toContain(name);
   for (const folder of folders)
     expect(
       globSync('*', { cwd: join(artefact, 'licenses', folder) }).map(
@@ -174,6 +177,17 @@ describe('outside the repository, without another Node', () => {
     // The page and its scripts come from the artefact.
     for (const path of ['/docs/', '/docs/static/swagger-ui-bundle.js', '/docs/static/logo.svg'])
       expect([path, (await fetch(controlPlane + path)).status]).toEqual([path, 200]);
+
+    // Not fetch: it says by Sec-Fetch-Mode that it is a script, and scripts get no page.
+    const page = await new Promise<string>((resolve, reject) => {
+      get(`${controlPlane}/projects`, { headers: { accept: 'text/html' } }, (answer) => text(answer).then(resolve, reject)).on(
+        'error',
+        reject,
+      );
+    });
+    const script = /src="(\/assets\/[^"]+)"/.exec(page)?.[1] ?? 'no script in the page';
+    const served = await fetch(controlPlane + script);
+    expect([served.status, served.headers.get('content-encoding')]).toEqual([200, 'gzip']);
 
     await start('relay', `http://127.0.0.1:${relay}`, {
       LISTEN: `127.0.0.1:${relay}`,

@@ -156,7 +156,8 @@ describe.skipIf(traefik === undefined)(`deploy/traefik${traefik === undefined ? 
     expect(overview.status).toBe(200);
     expect(JSON.parse(overview.body)).toHaveProperty('http.routers');
     // No other host serves any of it.
-    for (const host of ['berth.test', 'app.berth.test', 'localhost', `127.0.0.1:${ports.websecure}`])
+    expect((await ask('berth.test', '/dashboard/')).body).toBe('control plane');
+    for (const host of ['app.berth.test', 'localhost', `127.0.0.1:${ports.websecure}`])
       expect((await ask(host, '/dashboard/')).status).toBe(404);
     const asControlPlane = toControlPlane.length;
     expect((await ask('berth.test', '/api/overview')).body).toBe('control plane');

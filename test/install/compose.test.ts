@@ -390,7 +390,11 @@ describe.skipIf(why !== undefined)(`one host with compose${why === undefined ? '
   test('Berth’s own host has the paths of the page', async () => {
     const trusted = (path: string, host = BASE_DOMAIN): Promise<Answer> => ask(`https://${host}${path}`, { ca: projectRoot });
     await waitFor('https://berth.test has a trusted certificate', () => trusted('/'), { deadlineMs: 180_000 });
-    expect(await trusted('/')).toMatchObject({ status: 200, headers: { 'content-type': expect.stringContaining('text/html') } });
+    // The dashboard, also at the address of one of its pages. Programs get no page.
+    const page = await ask(`https://${BASE_DOMAIN}/projects/shop`, { ca: projectRoot, headers: { accept: 'text/html' } });
+    expect(page).toMatchObject({ status: 200, body: expect.stringContaining('<div id="root">') });
+    expect(await trusted(/src="(\/assets\/[^"]+)"/.exec(page.body)?.[1] ?? '')).toMatchObject({ status: 200 });
+    expect(await trusted('/projects/shop')).toMatchObject({ status: 404 });
     expect(await trusted('/_oauth/userinfo')).toMatchObject({ status: 401 });
     expect(await trusted('/.well-known/oauth-authorization-server')).toMatchObject({ status: 200 });
     expect(await trusted('/docs')).toMatchObject({ status: 200 });
@@ -478,7 +482,7 @@ describe.skipIf(why !== undefined)(`one host with compose${why === undefined ? '
     const script = `require('node:http').get({socketPath: '/run/berth-labels/labels.sock', path: '/containers/json'}, (r) => r.pipe(process.stdout))`;
     const { stdout } = await docker('exec', 'berth-labels-1', '/usr/lib/berth/bin/node', '-e', script);
     const seen = (JSON.parse(stdout) as { Labels: Record<string, string> }[]).map(({ Labels }) => Labels['berth.service'] ?? '');
-    expect(seen.toSorted()).toEqual(['dashboard', 'registry', 'server']);
+    expect(seen.toSorted()).toEqual(['gateway', 'registry', 'server']);
   });
 
   test('a restart of the control plane, of the relay and of labels loses no request of a project', async () => {

@@ -182,8 +182,8 @@ export const SETTINGS = {
     parse: absolutePath,
   },
   DASHBOARD_DIR: {
-    doc: 'Folder with the built dashboard (index.html and assets/), which is served at /',
-    shown: 'none: no dashboard is served',
+    doc: 'Folder with the built dashboard (index.html and assets/), which is served at /; empty: no dashboard is served',
+    shown: 'in a package or image: its own dashboard; otherwise none',
     parse: absolutePath,
   },
   REGISTRY_USER: { doc: 'User name for the registry', default: '', parse: text },

@@ -13,6 +13,9 @@ function cache() {
   return folder.startsWith('/') && existsSync(folder) ? join(folder, 'berth') : undefined;
 }
 
+// An operator who sets it to nothing wants no dashboard.
+if (args[0] === 'control-plane') process.env.DASHBOARD_DIR ??= join(lib, '..', 'dashboard');
+
 /** @type {import('./launch.mjs').Place} */
 const artefact = {
   processEntry: (name) => (existsSync(join(lib, `${name}.js`)) ? join(lib, `${name}.js`) : undefined),

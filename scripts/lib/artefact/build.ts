@@ -18,6 +18,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
+import type { Metafile } from 'esbuild';
+import { buildDashboard } from '../dashboard.ts';
 import { root } from '../places.mjs';
 import { OLDEST_AGENT } from '../../../packages/wire/src/version.ts';
 import { knownSteps } from '../../../packages/control-plane/src/store/backup/upgrade-state.ts';
@@ -54,7 +56,9 @@ export async function buildArtefact(options: { out: string; arch: Architecture; 
   rmSync(draft, { recursive: true, force: true });
   try {
     mkdirSync(join(draft, 'bin'), { recursive: true });
-    const metafile = await bundlePrograms(join(draft, 'lib'), options.arch);
+    const programs = await bundlePrograms(join(draft, 'lib'), options.arch);
+    const page = await bundledInDashboard(join(draft, 'dashboard'));
+    const metafile = { inputs: { ...programs.inputs, ...page.inputs }, outputs: { ...programs.outputs, ...page.outputs } };
     copyFileSync(node.program, join(draft, 'bin/node'));
     copyFileSync(join(root, 'scripts/lib/artefact/berth.sh'), join(draft, 'bin/berth'));
     writeLicenses(join(draft, 'licenses'), metafile, node);
@@ -82,6 +86,17 @@ export async function buildArtefact(options: { out: string; arch: Architecture; 
   } finally {
     rmSync(draft, { recursive: true, force: true });
   }
+}
+
+/** Builds the dashboard. @returns what it is made of, in the shape that esbuild gives for the programs */
+async function bundledInDashboard(folder: string): Promise<Metafile> {
+  await buildDashboard(folder);
+  const list = join(folder, 'inputs.json');
+  const files = JSON.parse(readFileSync(list, 'utf8')) as string[];
+  rmSync(list);
+  const each = <T>(value: T): Record<string, T> => Object.fromEntries(files.map((file) => [file, value]));
+  const output = { bytes: 0, inputs: each({ bytesInOutput: 1 }), imports: [], exports: [] };
+  return { inputs: each({ bytes: 1, imports: [] }), outputs: { 'dashboard/index.html': output } };
 }
 
 /** The commit and its time. A tree with changes has the commit of its last one, with `-dirty`. */
