@@ -180,10 +180,10 @@ describe('outside the repository, without another Node', () => {
 
     // Not fetch: it says by Sec-Fetch-Mode that it is a script, and scripts get no page.
     const page = await new Promise<string>((resolve, reject) => {
-      get(`${controlPlane}/projects`, { headers: { accept: 'text/html' } }, (answer) => text(answer).then(resolve, reject)).on(
-        'error',
-        reject,
-      );
+      const asked = get(`${controlPlane}/projects`, { headers: { accept: 'text/html' } }, (answer) => {
+        text(answer).then(resolve, reject);
+      });
+      asked.on('error', reject);
     });
     const script = /src="(\/assets\/[^"]+)"/.exec(page)?.[1] ?? 'no script in the page';
     const served = await fetch(controlPlane + script);
