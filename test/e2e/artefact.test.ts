@@ -1,6 +1,7 @@
 /** dist/berth (npm run build): the same bytes from two folders, and programs that need nothing else of the repository. */
 import { execFileSync } from 'node:child_process';
 import {
+  copyFileSync,
   cpSync,
   existsSync,
   globSync,
@@ -39,7 +40,8 @@ beforeAll(async () => {
   // A folder as a source of Node needs no registry.
   const nodeFolder = join(scratch, 'node');
   mkdirSync(join(nodeFolder, 'bin'), { recursive: true });
-  cpSync(node, join(nodeFolder, 'bin/node'), { dereference: true });
+  // In a clone on a machine with its own Node it is a symbolic link.
+  copyFileSync(node, join(nodeFolder, 'bin/node'));
   writeFileSync(join(nodeFolder, 'LICENSE'), 'licence of Node, for this test only\n');
   artefact = join(scratch, 'one', 'berth');
   other = join(scratch, 'two', 'somewhere', 'berth');

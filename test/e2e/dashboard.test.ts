@@ -14,6 +14,7 @@ const executablePath = findProgram('chromium');
 const reason = executablePath === undefined ? 'no Chromium: Debian package chromium' : await whyNot('traefik');
 const PICTURES = join(repositoryRoot, '.berth', 'pictures', 'dashboard');
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update'];
+const DEVELOPER = { email: 'developer@example.org', password: 'another long password' };
 const VIEWER = { email: 'viewer@example.org', password: 'a long enough password' };
 
 describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
@@ -47,6 +48,7 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await buildDashboard(folder);
     world = await startWorld({ proxy: 'traefik', env: { DASHBOARD_DIR: folder } });
     await world.berth.api.call('createUser', { body: { ...VIEWER, role: 'viewer' } });
+    await world.berth.api.call('createUser', { body: { ...DEVELOPER, role: 'developer' } });
     browser = await chromium.launch({ ...(executablePath === undefined ? {} : { executablePath }), args: FLAGS });
     page = await fresh();
   });
@@ -174,6 +176,81 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await viewer.close();
   });
 
+  it('a line of a log has an address, and a search shows the lines around a match', async () => {
+    const log = page.getByRole('log').first();
+    await page.goto(
+      `${world.berth.url}/deployments/${(await world.berth.api.call('listDeployments', { query: {} })).items.at(-1)?.id ?? ''}`,
+    );
+    const line = log.locator('.log-line').filter({ hasText: 'COPY www' }).first();
+    await line.hover();
+    await line.getByRole('link', { name: 'Link to this line' }).click();
+    expect(page.url()).toMatch(/#L\d+$/);
+    await page.reload();
+    await log.locator('.log-line.linked').filter({ hasText: 'COPY www' }).waitFor();
+    await page.getByLabel('Find in the log').first().fill('/copy W+/i');
+    await page
+      .getByText(/^[1-9]\d* of \d+ lines/)
+      .first()
+      .waitFor();
+    const alone = await log.locator('.log-line').count();
+    await page.getByLabel('Around a match').selectOption('± 3 lines');
+    await waitFor('lines around the match', async () => (await log.locator('.log-line').count()) > alone);
+    await log.locator('.log-line.match').first().waitFor();
+    await page.goto(`${page.url().replace(/#.*$/, '')}#L999999`);
+    await page.reload();
+    await page.getByText('The line of the link is not among these lines').waitFor();
+  });
+
+  it('an admin restricts a project to a member; for a developer who is none it does not exist', async () => {
+    await page.goto(`${world.berth.url}/projects/shop/members`);
+    await page.getByText('Every user sees this project').waitFor();
+    await page.getByLabel('Person').selectOption(VIEWER.email);
+    await page.getByLabel('Role in this project').selectOption('viewer: reads');
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page.getByRole('row', { name: new RegExp(VIEWER.email) }).waitFor();
+    const context = await browser.newContext();
+    const developer = await context.newPage();
+    await developer.goto(`${world.berth.url}/projects/shop`);
+    await signIn(developer, DEVELOPER);
+    await developer.getByRole('heading', { level: 1, name: 'Not found' }).waitFor();
+    await developer.goto(`${world.berth.url}/projects`);
+    await developer.getByText('No projects yet').waitFor();
+    await developer.getByRole('button', { name: 'New project' }).waitFor();
+    const member = await (await browser.newContext()).newPage();
+    await member.goto(`${world.berth.url}/projects/shop`);
+    await signIn(member, VIEWER);
+    await member.getByRole('heading', { level: 1, name: 'shop' }).waitFor();
+    // Nobody reloads the page of the developer: the project appears when the restriction ends.
+    await page.getByRole('button', { name: `Actions for ${VIEWER.email}` }).click();
+    await page.getByRole('menuitem', { name: 'Remove' }).click();
+    await page.getByText('Without a member every user sees shop').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
+    await page.getByText('No members.').waitFor();
+    await developer.getByRole('link', { name: 'shop', exact: true }).first().waitFor();
+    await developer.goto(`${world.berth.url}/projects/shop`);
+    const deploy = developer.getByRole('button', { name: 'Deploy', exact: true });
+    await deploy.waitFor();
+    expect(await deploy.getAttribute('aria-disabled')).toBe(null);
+    await member.context().close();
+    await context.close();
+  });
+
+  it('a token of one project sees no other', async () => {
+    await page.goto(`${world.berth.url}/account`);
+    const limits = page.getByRole('combobox', { name: 'Only these projects' });
+    await page.getByRole('textbox', { name: 'Name' }).fill('ci of shop');
+    await limits.fill('no-such-project');
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
+    await page.getByText('[0] no project has this id or name').waitFor();
+    await limits.press('Backspace');
+    await limits.fill('shop');
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
+    await page.getByText('Copy the token now').waitFor();
+    await page.getByRole('row', { name: /ci of shop.*shop/ }).waitFor();
+  });
+
   it('no page has a serious finding of axe, light and wide, dark and narrow', async () => {
     const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
     const { items } = await world.berth.api.call('listDeployments', { query: {} });
@@ -189,6 +266,7 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
       'project-data': '/projects/shop/data',
       'project-domains': '/projects/shop/domains',
       'project-hook': '/projects/shop/hook',
+      'project-members': '/projects/shop/members',
       'project-settings': '/projects/shop/settings',
       deployment: `/deployments/${items[0]?.id ?? ''}`,
       nodes: '/nodes',

@@ -7,6 +7,7 @@ import { findProgram, repositoryRoot } from '@berth/testbed/config';
 import { PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
 import type { Echo } from './echo.ts';
+import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 import { ADA, GRACE, headersOf, startSignedInWorld, type SignedInWorld, whyNoSignIn } from './signed-in-world.ts';
 
 const executablePath = findProgram('chromium');
@@ -61,7 +62,8 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
       GITHUB_URL: 'http://127.0.0.1:9',
       GITHUB_API_URL: 'http://127.0.0.1:9',
     };
-    world = await startSignedInWorld({ proxy: 'traefik', gatewayEnv, adminEmails: [GRACE.email] });
+    const DASHBOARD_DIR = await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-sign-in'));
+    world = await startSignedInWorld({ proxy: 'traefik', gatewayEnv, adminEmails: [GRACE.email], env: { DASHBOARD_DIR } });
     browser = await chromium.launch({ executablePath: executablePath ?? '', args: FLAGS });
     person = await fresh();
     page = await person.newPage();
@@ -278,7 +280,7 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
   it('signing out ends the session of every project within 5 s', async () => {
     const cookies = await Promise.all(['alpha', 'beta'].map(cookieHeader));
     await page.goto(`${world.berth.publicUrl}/_oauth/logout`);
-    await page.getByRole('heading', { name: /signed out/ }).waitFor();
+    await page.getByRole('heading', { name: 'Sign in to Berth' }).waitFor();
     await picture('13-signed-out');
     for (const [i, prefix] of ['alpha', 'beta'].entries())
       await waitFor(
@@ -289,5 +291,21 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
       );
     await page.goto(at('alpha'));
     expect(new URL(page.url()).origin).toBe(world.berth.publicUrl);
+  });
+
+  it('the dashboard of an admin opens by the same sign-in, and keeps the address', async () => {
+    const context = await fresh();
+    const tab = await context.newPage();
+    await tab.goto(`${world.berth.publicUrl}/projects/alpha/settings`);
+    await tab.getByRole('link', { name: 'Sign in with the identity provider of your team' }).click();
+    await tab.getByRole('link', { name: /single sign-on/i }).click();
+    await fillIn(tab, GRACE);
+    await tab.getByRole('heading', { level: 1, name: 'alpha' }).waitFor();
+    expect(tab.url()).toBe(`${world.berth.publicUrl}/projects/alpha/settings`);
+    await picture('9-dashboard', tab);
+    expect(await tab.evaluate('document.cookie')).toBe('');
+    await tab.goto(`${world.berth.publicUrl}/account`);
+    await tab.getByText(`${GRACE.email}, role admin`).waitFor();
+    await context.close();
   });
 });

@@ -2,7 +2,7 @@
  * Berth with logins, for one test file: real processes, a real proxy, a real OpenID provider. Servers of the test stand in for the
  * projects' containers, because these tests check who reaches them and with which headers.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findTraefik } from '@berth/testbed/config';
@@ -68,6 +68,10 @@ export async function startSignedInWorld(options: {
       apps[name] = app;
       stops.push(() => app.stop());
     }
+    // What the proxy leads to at `/`. A test of the dashboard itself names the real one.
+    const page = join(dir, 'dashboard');
+    await mkdir(join(page, 'assets'), { recursive: true });
+    await writeFile(join(page, 'index.html'), '<!doctype html><title>the dashboard</title>');
     const idp = await startIdentityProvider({ accounts: [ADA, GRACE] });
     stops.push(() => idp.stop());
     const berth = await startPlatform({
@@ -90,7 +94,7 @@ export async function startSignedInWorld(options: {
         },
       },
       ...(options.adminEmails === undefined ? {} : { adminEmails: options.adminEmails }),
-      env: { LOG_LEVEL: 'debug', ...options.env },
+      env: { LOG_LEVEL: 'debug', DASHBOARD_DIR: page, ...options.env },
     });
     stops.push(() => berth.stop());
     const ports = Object.fromEntries(Object.entries(apps).map(([name, app]) => [name, app.port]));

@@ -95,7 +95,14 @@ function SignInForm({ email }: { email: string }) {
         <Button type="submit" look="main" busy={busy}>
           Sign in
         </Button>
-        {hasGateway && <OutAnchor href={gatewayLogin()}>Sign in with the identity provider of your team</OutAnchor>}
+        {hasGateway && (
+          <>
+            <OutAnchor href={gatewayLogin()}>Sign in with the identity provider of your team</OutAnchor>
+            <Text size="xs" tone="quiet">
+              To use a project, open its address. <OutAnchor href="/_oauth/devices">Your devices</OutAnchor>
+            </Text>
+          </>
+        )}
       </Column>
     </form>
   );

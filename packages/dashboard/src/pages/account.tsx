@@ -8,11 +8,12 @@ import { useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Empty } from '../parts/command.tsx';
+import { useProjectNames } from '../parts/names.ts';
 import { fieldErrors, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Copy } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
-import { NumberField, Select } from '../ui/fields.tsx';
+import { NumberField, Select, TagsField } from '../ui/fields.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 import { TextField } from '../ui/text-field.tsx';
@@ -26,10 +27,13 @@ export const Page = () => {
   const [name, setName] = useState('');
   const [role, setRole] = useState<Role>('viewer');
   const [days, setDays] = useState<number | null>(90);
+  const [projects, setProjects] = useState<string[]>([]);
   const [secret, setSecret] = useState<string | null>(null);
+  const nameOf = useProjectNames();
   const create = useChange('createToken', (answer) => {
     setSecret(answer.token);
     setName('');
+    setProjects([]);
   });
   const revoke = useChange('deleteToken');
   const [old, setOld] = useState('');
@@ -58,7 +62,8 @@ export const Page = () => {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            void create.run({ body: { name, role, expires_at: new Date(Date.now() + (days ?? 90) * DAY_MS).toISOString() } });
+            const expires_at = new Date(Date.now() + (days ?? 90) * DAY_MS).toISOString();
+            void create.run({ body: { name, role, expires_at, ...(projects.length === 0 ? {} : { projects }) } });
           }}
         >
           <Column gap="sm">
@@ -72,6 +77,13 @@ export const Page = () => {
               />
               <NumberField label="Valid for (days)" value={days} onChange={setDays} min={1} max={365} error={errors['expires_at']} />
             </Columns>
+            <TagsField
+              label="Only these projects"
+              help="names; such a token acts at most as a developer. Empty: all projects that you see"
+              value={projects}
+              onChange={setProjects}
+              error={errors['projects']}
+            />
             {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Creating the token" />}
             <Row>
               <Button type="submit" look="main" busy={create.busy}>
@@ -95,6 +107,7 @@ export const Page = () => {
                 cells={[
                   { head: 'Name', rowHead: true, cell: (row) => row.name },
                   { head: 'Role', cell: (row) => row.role },
+                  { head: 'Projects', cell: (row) => (row.projects === null ? 'all' : row.projects.map(nameOf).join(', ')) },
                   { head: 'Ends', cell: (row) => <Ago at={row.expires_at} /> },
                   { head: 'Last used', cell: (row) => (row.last_used_at === null ? 'never' : <Ago at={row.last_used_at} />) },
                   {

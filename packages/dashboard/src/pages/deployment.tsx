@@ -94,6 +94,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
             <LogView
               lines={lines}
               notes={notes}
+              linkable
               label="Log of the build and the deployment"
               follow={deployment.finished_at === null}
               file={`${name}-${deployment.generation}.log`}

@@ -32,11 +32,14 @@ const TABS = [
   ['data', 'Data'],
   ['domains', 'Domains'],
   ['hook', 'Hook'],
+  ['members', 'Members'],
   ['settings', 'Settings'],
 ] as const;
 const part = (name: 'Env' | 'Data' | 'Domains' | 'Hook' | 'Settings' | 'Metrics') =>
   lazy(async () => ({ default: (await import('../parts/project-tabs.tsx'))[name] }));
+const Members = lazy(async () => ({ default: (await import('../parts/members.tsx')).Members }));
 const LAZY = {
+  members: Members,
   env: part('Env'),
   data: part('Data'),
   domains: part('Domains'),
@@ -233,7 +236,7 @@ function Logs({ project }: { project: Project }) {
   return (
     <Column>
       <Panel flush title="Runtime logs" id="logs" actions={<Command words={['logs', project.name, '-f']} />}>
-        <LogView lines={lines} notes={notes} label={`Log of ${project.name}`} follow file={`${project.name}.log`} />
+        <LogView lines={lines} notes={notes} label={`Log of ${project.name}`} follow linkable file={`${project.name}.log`} />
       </Panel>
       {project.stopped && <Text tone="quiet">The project is stopped. The last lines of its containers are at the deployment.</Text>}
     </Column>

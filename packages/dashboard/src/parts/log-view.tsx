@@ -1,40 +1,63 @@
 /** Log viewer: only the visible lines are in the page, so 100,000 lines open as fast as 100. */
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { useDeferredValue, useEffect, useMemo, useRef, useState } from 'react';
-import { Button, Choice } from '../ui/controls.tsx';
-import { Checkbox } from '../ui/fields.tsx';
+import { Button, Choice, Copy } from '../ui/controls.tsx';
+import { Checkbox, Select } from '../ui/fields.tsx';
 import { Grow, Row } from '../ui/layout.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { Text } from '../ui/text.tsx';
 import { piecesOf, plainText } from './ansi.ts';
+import { rowsOf } from './log-rows.ts';
 import { matcherOf } from './match.ts';
 import { exactTime } from './time-text.ts';
 
 /** `key` is the number of the line in the address: `seq` of a build log, the time of a runtime log. */
 export type Line = { key: string; at: string; stream: 'stdout' | 'stderr' | 'system'; text: string };
-type LogViewProps = { lines: readonly Line[]; label: string; follow: boolean; notes?: readonly string[]; file: string };
+type LogViewProps = {
+  lines: readonly Line[];
+  label: string;
+  follow: boolean;
+  notes?: readonly string[];
+  file: string;
+  /** Lines have addresses (`#L12`). Only one log of a page can have them. */
+  linkable?: boolean;
+};
 
 const ROW_PX = 20;
 /** From here to the end counts as the end. */
 const NEAR_END_PX = 40;
+const CONTEXT = { '0': 'only matches', '3': '± 3 lines', '20': '± 20 lines' } as const;
 
-export function LogView({ lines, label, follow, notes = [], file }: LogViewProps) {
+const addressOf = (key: string): string => `#L${encodeURIComponent(key)}`;
+/** Key of the line in the address of the page. */
+function linkedLine(): string | null {
+  const [, key] = /^#L(.+)$/.exec(location.hash) ?? [];
+  try {
+    return key === undefined ? null : decodeURIComponent(key);
+  } catch {
+    return null;
+  }
+}
+
+export function LogView({ lines, label, follow, notes = [], file, linkable = false }: LogViewProps) {
   const [typed, setTyped] = useState('');
   const [stream, setStream] = useState<'all' | 'stderr'>('all');
   const [times, setTimes] = useState(false);
-  const [atEnd, setAtEnd] = useState(true);
+  const [context, setContext] = useState<keyof typeof CONTEXT>('0');
+  const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
+  const [linked, setLinked] = useState(() => (linkable ? linkedLine() : null));
+  const [atEnd, setAtEnd] = useState(linked === null);
   const [seen, setSeen] = useState(0);
   const wanted = useDeferredValue(typed);
   const matcher = useMemo(() => matcherOf(wanted), [wanted]);
-  const shown = useMemo(
-    () =>
-      (wanted === '' || typeof matcher === 'string') && stream === 'all'
-        ? lines
-        : lines.filter(
-            (line) => (stream === 'all' || line.stream === stream) && (typeof matcher === 'string' || matcher(plainText(line.text))),
-          ),
-    [lines, matcher, wanted, stream],
-  );
+  const isSearch = (wanted !== '' && typeof matcher !== 'string') || stream !== 'all';
+  const shown = useMemo(() => {
+    const keep = (line: Line): boolean =>
+      (stream === 'all' || line.stream === stream) && (typeof matcher === 'string' || matcher(plainText(line.text)));
+    return rowsOf(lines, { keep: isSearch ? keep : null, context: Number(context), open, linked });
+  }, [lines, matcher, isSearch, stream, context, open, linked]);
+  const matches = useMemo(() => (isSearch ? shown.filter((row) => row.kind === 'line' && row.match).length : 0), [shown, isSearch]);
+  const place = useMemo(() => (linked === null ? -1 : shown.findIndex((row) => row.id === linked)), [shown, linked]);
   const box = useRef<HTMLDivElement>(null);
   const rows = useVirtualizer({ count: shown.length, getScrollElement: () => box.current, estimateSize: () => ROW_PX, overscan: 30 });
 
@@ -45,6 +68,23 @@ export function LogView({ lines, label, follow, notes = [], file }: LogViewProps
     }
   }, [shown.length, atEnd, follow, rows]);
 
+  // Once, when the line of the link has arrived.
+  const reached = useRef(false);
+  useEffect(() => {
+    if (place < 0 || reached.current) return;
+    reached.current = true;
+    rows.scrollToIndex(place, { align: 'center' });
+  }, [place, rows]);
+
+  const link = (key: string): void => {
+    reached.current = true;
+    setLinked(key);
+    setAtEnd(false);
+    history.replaceState(history.state, '', addressOf(key));
+  };
+  const toggle = (id: string): void =>
+    setOpen((before) => new Set(before.has(id) ? [...before].filter((one) => one !== id) : [...before, id]));
+  const top = shown[rows.range?.startIndex ?? 0];
   const fresh = follow && !atEnd ? Math.max(0, shown.length - seen) : 0;
   const download = (): void => {
     const blob = new Blob([lines.map((line) => `${line.at} ${plainText(line.text)}\n`).join('')], { type: 'text/plain' });
@@ -77,14 +117,32 @@ export function LogView({ lines, label, follow, notes = [], file }: LogViewProps
               { value: 'stderr', label: 'stderr' },
             ]}
           />
+          {isSearch && (
+            <Select
+              label="Around a match"
+              value={context}
+              onChange={setContext}
+              options={Object.entries(CONTEXT).map(([value, text]) => ({ value: value as keyof typeof CONTEXT, label: text }))}
+            />
+          )}
           <Checkbox label="Times" value={times} onChange={setTimes} />
           <Button size="xs" onClick={download}>
             Download
           </Button>
         </Row>
         <Text size="xs" tone="quiet">
-          {shown.length === lines.length ? `${lines.length} lines` : `${shown.length} of ${lines.length} lines`}
+          {isSearch ? `${matches} of ${lines.length} lines` : `${lines.length} lines`}{' '}
+          {linkable && top?.kind === 'line' && (
+            <Copy text={new URL(addressOf(top.id), location.href).href} label="Copy link to the first visible line">
+              Copy link
+            </Copy>
+          )}
         </Text>
+        {place < 0 && linked !== null && lines.length > 0 && (
+          <Text size="xs" tone="warn">
+            The line of the link is not among these lines.
+          </Text>
+        )}
         {notes.map((note) => (
           <Text key={note} size="xs" tone="warn">
             {note}
@@ -108,16 +166,44 @@ export function LogView({ lines, label, follow, notes = [], file }: LogViewProps
       >
         <div style={{ height: rows.getTotalSize(), position: 'relative' }}>
           {rows.getVirtualItems().map((row) => {
-            const line = shown[row.index];
-            if (line === undefined) return null;
+            const entry = shown[row.index];
+            if (entry === undefined) return null;
+            const at = { 'data-index': row.index, ref: rows.measureElement, style: { transform: `translateY(${row.start}px)` } };
+            if (entry.kind !== 'line')
+              return (
+                <div key={row.key} {...at} className="log-line note">
+                  {entry.kind === 'gap' ? (
+                    `⋯ ${entry.count} ${entry.count === 1 ? 'line' : 'lines'}`
+                  ) : (
+                    <button type="button" className="log-fold" aria-expanded={entry.open} onClick={() => toggle(entry.id)}>
+                      {entry.open ? '▾' : '▸'} {entry.count} more lines of the stack trace
+                    </button>
+                  )}
+                </div>
+              );
+            const { line } = entry;
+            const marks = [line.stream, ...(entry.match && context !== '0' ? ['match'] : []), ...(line.key === linked ? ['linked'] : [])];
             return (
               <div
                 key={row.key}
-                data-index={row.index}
-                ref={rows.measureElement}
-                className={`log-line ${line.stream}`}
-                style={{ transform: `translateY(${row.start}px)` }}
+                {...at}
+                className={`log-line ${marks.join(' ')}`}
+                {...(line.key === linked ? { 'aria-current': true } : {})}
               >
+                {linkable && (
+                  <a
+                    className="log-link"
+                    href={addressOf(line.key)}
+                    tabIndex={-1}
+                    aria-label="Link to this line"
+                    onClick={(event) => {
+                      event.preventDefault();
+                      link(line.key);
+                    }}
+                  >
+                    ¶
+                  </a>
+                )}
                 {times && <span className="log-time">{exactTime(line.at).slice(11, 19)} </span>}
                 {piecesOf(line.text).map((piece, index) => (
                   <span

@@ -6,10 +6,16 @@ import { Note } from '../ui/feedback.tsx';
 import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 
-/** Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields. */
+/** Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields; `projects[1]` belongs to `projects`. */
 export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
   if (!(error instanceof ApiError)) return {};
-  return Object.fromEntries((error.problem?.errors ?? []).map(({ field, message }) => [field, message]));
+  const found: Record<string, string> = {};
+  for (const { field, message } of error.problem?.errors ?? []) {
+    const [whole = field] = field.split(/[.[]/, 1);
+    found[whole] ??= whole === field ? message : `${field.slice(whole.length)} ${message}`;
+    found[field] = message;
+  }
+  return found;
 }
 
 export function problemText(error: unknown): string {

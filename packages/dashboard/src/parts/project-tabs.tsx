@@ -613,6 +613,13 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                 onChange={(value) => set('drain_seconds')(value ?? 0)}
                 error={errors['drain_seconds']}
               />
+              <NumberField
+                label="Stop grace (seconds)"
+                help="time between the signal to stop and the end by force"
+                value={draft.stop_grace_seconds}
+                onChange={(value) => set('stop_grace_seconds')(value ?? 0)}
+                error={errors['stop_grace_seconds']}
+              />
             </Columns>
             <Switch
               label="Require Auth: visitors must sign in"

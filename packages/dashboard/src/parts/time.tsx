@@ -36,11 +36,7 @@ export function Ago({ at }: { at: string }) {
 export function Exact({ at }: { at: string }) {
   const clock = useNow();
   return (
-    <time
-      dateTime={at}
-      title={relativeTime(at, Math.max(clock, Date.now()))}
-      style={{ whiteSpace: 'nowrap', fontVariantNumeric: 'tabular-nums' }}
-    >
+    <time dateTime={at} title={relativeTime(at, Math.max(clock, Date.now()))} style={{ fontVariantNumeric: 'tabular-nums' }}>
       {exactTime(at)}
     </time>
   );

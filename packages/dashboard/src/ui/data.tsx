@@ -58,7 +58,15 @@ export function Table<T>({ label, rows, cells, id }: TableProps<T>) {
 
 /** Names and values. A row with null is left out. */
 export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode] | null)[] }) => (
-  <dl style={{ display: 'grid', gridTemplateColumns: 'minmax(110px, max-content) 1fr', gap: '6px 16px', margin: 0, fontSize: '0.875rem' }}>
+  <dl
+    style={{
+      display: 'grid',
+      gridTemplateColumns: 'minmax(min(110px, 40%), max-content) minmax(0, 1fr)',
+      gap: '6px 16px',
+      margin: 0,
+      fontSize: '0.875rem',
+    }}
+  >
     {items.map((item) =>
       item === null ? null : (
         <div key={item[0]} style={{ display: 'contents' }}>
