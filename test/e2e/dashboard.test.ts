@@ -220,7 +220,7 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await member.goto(`${world.berth.url}/projects/shop`);
     await signIn(member, VIEWER);
     await member.getByRole('heading', { level: 1, name: 'shop' }).waitFor();
-    // Nobody reloads the page of the developer: the project appears when the restriction ends.
+    // The page of the developer is not reloaded: the project appears when the restriction ends.
     await page.getByRole('button', { name: `Actions for ${VIEWER.email}` }).click();
     await page.getByRole('menuitem', { name: 'Remove' }).click();
     await page.getByText('Without a member every user sees shop').waitFor();

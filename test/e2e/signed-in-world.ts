@@ -68,7 +68,7 @@ export async function startSignedInWorld(options: {
       apps[name] = app;
       stops.push(() => app.stop());
     }
-    // What the proxy leads to at `/`. A test of the dashboard itself names the real one.
+    // The proxy leads `/` to it. A test of the dashboard itself names the real one.
     const page = join(dir, 'dashboard');
     await mkdir(join(page, 'assets'), { recursive: true });
     await writeFile(join(page, 'index.html'), '<!doctype html><title>the dashboard</title>');
