@@ -131,7 +131,7 @@ test('the configuration of the registry names the folders of its unit', () => {
 
 describe('the agent', () => {
   const directives = service(AGENT);
-  test('may write the default STATE_DIR, the default SVC_ROOT and the lock file of iptables', () => {
+  test('may write the default STATE_DIR, the default SVC_ROOT, the lock file of iptables and what a clean-up of the registry writes', () => {
     expect(`/var/lib/${directives.get('StateDirectory')?.[0]}`).toBe(AGENT_SETTINGS.STATE_DIR.default);
     expect(directives.get('ReadWritePaths')).toEqual([`-${AGENT_SETTINGS.SVC_ROOT.default}`, '-/run/xtables.lock']);
     // The unit could not start without the folder.

@@ -85,6 +85,26 @@ describe.skipIf(why !== undefined)(`one host with packages${why === undefined ? 
     });
   });
 
+  test('a clean-up frees the disk of the registry without further settings, and builds go on', async () => {
+    type CleanUps = { unavailable?: string; current: unknown; items: { state: string }[] };
+    const cleanUps = async (): Promise<CleanUps> => JSON.parse((await site.get(DOMAIN, '/api/clean-up')).text) as CleanUps;
+    expect((await cleanUps()).unavailable).toBeUndefined();
+    const file = (): Promise<string> => machine.run(['cat', '/etc/berth/registry.yml']).then(({ stdout }) => stdout);
+    const before = await file();
+    await site.api('/api/clean-up', {});
+    const ended = await waitFor(
+      'the clean-up has ended',
+      async () => {
+        const { current, items } = await cleanUps();
+        return current === null ? items[0] : undefined;
+      },
+      { deadlineMs: 180_000 },
+    );
+    expect(ended).toMatchObject({ state: 'done', error: null, missing: 0, bytes_after: expect.any(Number) });
+    expect(await file()).toBe(before);
+    await site.deploy('hello', 'Hello from one host');
+  });
+
   test('six restarts of the only gateway fail no request at a project with a login', async () => {
     const changed = await site.get(DOMAIN, '/api/projects/hello', { method: 'PATCH', body: { auth_required: true } });
     expect([changed.status, changed.text]).toEqual([200, expect.any(String)]);

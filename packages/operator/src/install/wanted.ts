@@ -256,6 +256,8 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
   // Beside the proxy, containers need no address that others reach, also after a second machine joined.
   const address = settings.parts.has('proxy') ? '127.0.0.1' : isLocal ? settings.internalAddress : extras.ownAddress;
   const proxies = extras.proxyAddresses ?? [];
+  // One agent of the machine cleans its registry.
+  const cleans = settings.parts.has('registry') && (role === 'builder' || !settings.parts.has('builder'));
   const forContainers: Record<string, string> = {
     ...(address === undefined ? {} : { HOST_IP: address, PUBLISH_IP: address }),
     DEFAULT_MEMORY: '1g',
@@ -270,6 +272,7 @@ function agent(sheet: Sheet, role: 'builder' | 'deploy'): void {
       [`${secret}_FILE`]: secretPath(process, secret),
       LISTEN: `127.0.0.1:${AGENT_PORTS[role]}`,
       ...(extras.nodeName === undefined ? {} : { NODE_NAME: extras.nodeName }),
+      ...(cleans ? { REGISTRY_CONFIG: `${ETC}/registry.yml` } : {}),
       ...(role === 'deploy' ? forContainers : {}),
     },
     ['LISTEN'],
