@@ -133,7 +133,12 @@ describe('the agent', () => {
   const directives = service(AGENT);
   test('may write the default STATE_DIR, the default SVC_ROOT, the lock file of iptables and what a clean-up of the registry writes', () => {
     expect(`/var/lib/${directives.get('StateDirectory')?.[0]}`).toBe(AGENT_SETTINGS.STATE_DIR.default);
-    expect(directives.get('ReadWritePaths')).toEqual([`-${AGENT_SETTINGS.SVC_ROOT.default}`, '-/run/xtables.lock']);
+    expect(directives.get('ReadWritePaths')).toEqual([
+      `-${AGENT_SETTINGS.SVC_ROOT.default}`,
+      '-/run/xtables.lock',
+      '-/etc/berth/registry.yml',
+      '-/var/lib/berth-registry',
+    ]);
     // The unit could not start without the folder.
     expect(directives.get('ExecStartPre')).toEqual([`+/bin/mkdir -p ${AGENT_SETTINGS.SVC_ROOT.default}`]);
   });
