@@ -1,4 +1,4 @@
-/** Builds the dashboard to dist/: index.html and assets/ with hashed names. `npm run dashboard` adds the mock of the API (mock/vite.ts). */
+/** Builds the dashboard to dist/: index.html and assets/ with hashed names. `npm run dashboard` adds the mock of the API (mock/dev.ts). */
 import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';

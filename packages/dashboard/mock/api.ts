@@ -1,0 +1,748 @@
+/**
+ * The API of the control plane with made-up data: a request listener for vite (dev.ts) and for a plain server (serve.ts). Paths, roles,
+ * bodies and status codes come from the route table of wire/. The page /mock changes the scenario and the role of one browser.
+ */
+import { createHash } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Dataset } from '@berth/wire/dataset';
+import type { Deployment } from '@berth/wire/deployment';
+import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors';
+import type { Node } from '@berth/wire/node';
+import type { Project } from '@berth/wire/project';
+import type { Route } from '@berth/wire/route';
+import { type AnswerOf, ROUTES, type RouteName } from '@berth/wire/routes';
+import type { User } from '@berth/wire/user';
+import { type Role, ROLES } from '@berth/wire/vocabulary';
+import type { TSchema } from 'typebox';
+import { Value } from 'typebox/value';
+import { ago, dataset, digestOf, GB, inFuture, placementOf, project } from './rows.ts';
+import { sample } from './sample.ts';
+import { createWorld, type Rows, SCENARIOS, type Scenario, secret, type World } from './world.ts';
+
+export type MockOptions = { scenario?: Scenario; role?: Role };
+/** Returns false for a request that is not for the API. */
+export type Mock = (request: IncomingMessage, response: ServerResponse) => boolean;
+
+type Call = {
+  params: Readonly<Record<string, string>>;
+  query: URLSearchParams;
+  body: Record<string, unknown>;
+  role: Role;
+  world: World;
+  match: string | null;
+};
+type Handlers = { [N in RouteName]?: (call: Call) => AnswerOf<N> };
+
+class Refusal extends Error {
+  readonly code: ErrorCode;
+  readonly errors: ProblemDocument['errors'];
+  constructor(code: ErrorCode, detail: string, errors?: ProblemDocument['errors']) {
+    super(detail);
+    this.code = code;
+    this.errors = errors;
+  }
+}
+
+const SLOW_MS = 3_000;
+const LOOK_AGAIN_MS = 250;
+const EMAIL: Record<Role, string> = { admin: 'ada@example.org', developer: 'grace@example.org', viewer: 'vera@example.org' };
+
+function page<T>(rows: Rows<T>, query: URLSearchParams): { items: T[]; next_cursor: string | null } {
+  const from = Number(query.get('cursor') ?? 0);
+  const limit = Number(query.get('limit') ?? 50);
+  const items: T[] = [];
+  for (let index = from; index < Math.min(from + limit, rows.length); index++) {
+    const row = rows.at(index);
+    if (row !== undefined) items.push(row);
+  }
+  return { items, next_cursor: from + limit < rows.length ? String(from + limit) : null };
+}
+
+const named = <T extends { name: string }>(rows: T[], query: URLSearchParams): T[] =>
+  query.has('name') ? rows.filter(({ name }) => name === query.get('name')) : rows;
+
+function one<T extends { id: string }>(rows: readonly T[], wanted: string | undefined, nameOf: (row: T) => string): T {
+  const row = rows.find((each) => each.id === wanted || nameOf(each) === wanted);
+  if (row === undefined) throw new Refusal('not_found', `there is no ${wanted ?? ''}`);
+  return row;
+}
+const projectOf = ({ world, params }: Call): Project => one(world.projects, params['id'], ({ name }) => name);
+const nodeOf = ({ world, params }: Call): Node => one(world.nodes, params['id'], ({ hostname }) => hostname);
+const datasetOf = ({ world, params }: Call): Dataset => one(world.datasets, params['id'], ({ name }) => name);
+const userOf = ({ world, params }: Call): User => one(world.users, params['id'], ({ email }) => email);
+function deploymentOf({ world, params }: Call): Deployment {
+  const row = world.deployment(params['id'] ?? '');
+  if (row === undefined) throw new Refusal('not_found', 'there is no such deployment');
+  return row;
+}
+
+/** Viewers get names of variables without values. */
+function shown(of: Project, role: Role): Project {
+  if (role !== 'viewer') return of;
+  const { env: _env, build_args: _args, ...rest } = of;
+  return { ...rest, env_hidden: true };
+}
+
+const tagOf = (answer: unknown): string => `"${createHash('sha1').update(JSON.stringify(answer)).digest('hex').slice(0, 16)}"`;
+
+function changeProject(call: Call, change: (of: Project) => void): Project {
+  const of = projectOf(call);
+  if (call.match !== null && call.match !== tagOf(shown(of, call.role)))
+    throw new Refusal('changed_meanwhile', 'the project changed after you read it');
+  change(of);
+  of.updated_at = new Date().toISOString();
+  call.world.tell({ kind: 'project.changed', project_id: of.id, message: `${of.name} was changed` });
+  return shown(of, call.role);
+}
+
+const item = ({ events: _e, placement: _p, commit_status: _c, ...row }: Deployment) => row;
+function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
+  const status = call.query.get('status');
+  let rows = call.world.deployments(of);
+  if (status !== null) {
+    // Only the newest ones are searched: `large` has 100,000.
+    const newest = Array.from({ length: Math.min(rows.length, 5_000) }, (_, index) => rows.at(index));
+    rows = newest.filter((row): row is Deployment => row?.status === status);
+  }
+  const { items, next_cursor } = page(rows, call.query);
+  return { items: items.map(item), next_cursor };
+}
+
+function deploy(call: Call, given: Partial<Deployment>): Deployment {
+  return call.world.deploy(projectOf(call), { created_by: { kind: 'user', id: null, name: EMAIL[call.role] }, ...given });
+}
+
+function changeNode(call: Call, what: string, given: Partial<Node>): Node {
+  const of = Object.assign(nodeOf(call), given);
+  call.world.tell({ kind: `node.${what}`, node_id: of.id, message: `${of.hostname}: ${what}` });
+  return of;
+}
+
+function metrics(call: Call): AnswerOf<'projectMetrics'> {
+  const of = projectOf(call);
+  const id = of.running_deployment_id;
+  const points = Array.from({ length: id === null ? 0 : 60 }, (_, minute) => ({
+    at: ago((60 - minute) * 60),
+    deployment_id: id ?? '',
+    started_at: ago(7_200),
+    cpu_seconds: 400 + minute * 14 + 6 * Math.sin(minute / 5),
+    throttled_seconds: minute > 40 ? (minute - 40) * 2 : 0,
+    memory_bytes: (230 + 90 * Math.sin(minute / 9) ** 2) * 1_048_576,
+    memory_limit: of.memory_bytes,
+    restarts: 0,
+    oom_kills: 0,
+    net_rx: minute * 4_000_000,
+    net_tx: minute * 21_000_000,
+  }));
+  return { points, from: ago(3_600), to: ago(0), step_seconds: 60, truncated: false };
+}
+
+const hooks = new WeakMap<World, Map<string, AnswerOf<'getHook'>>>();
+function hooksOf(world: World): Map<string, AnswerOf<'getHook'>> {
+  let found = hooks.get(world);
+  if (found === undefined) {
+    const hook = {
+      forge: 'gitea',
+      url: 'https://berth.example.org/api/hooks/h-explorer',
+      refused: 2,
+      created_at: ago(9e6),
+      updated_at: ago(9e6),
+    } as const;
+    found = new Map([['p-explorer', hook]]);
+    hooks.set(world, found);
+  }
+  return found;
+}
+
+const cleanUp = { requested_by: null, requested_at: ago(90_000), started_at: ago(89_990), finished_at: ago(89_800), waiting: null };
+const cleanUps = (): AnswerOf<'cleanUps'> => ({
+  keep_releases: 5,
+  interval_seconds: 86_400,
+  next_at: inFuture(3_600),
+  current: null,
+  items: [
+    {
+      id: 'c-1',
+      state: 'done',
+      ...cleanUp,
+      images: 41,
+      images_left: 0,
+      removed: 41,
+      missing: 0,
+      bytes_before: 96 * GB,
+      bytes_after: 61 * GB,
+      error: null,
+    },
+  ],
+});
+
+const HANDLERS: Handlers = {
+  authMethods: () => ({ methods: ['gateway', 'password'] }),
+  me: ({ world, role }) => ({ ...one(world.users, 'u-ada', ({ email }) => email), email: EMAIL[role], role }),
+  version: () => ({ version: '0.1.0', commit: '5bc2aec', node: '24.22.1', schema: '0034', oldest_agent: '0.1.0' }),
+
+  listProjects: ({ world, query, role }) =>
+    page(
+      named(world.projects, query).map((row) => shown(row, role)),
+      query,
+    ),
+  getProject: (call) => shown(projectOf(call), call.role),
+  createProject: ({ world, body, role }) => {
+    const name = String(body['name']);
+    if (world.projects.some((row) => row.name === name))
+      throw new Refusal('name_taken', `a project has the name ${name}`, [
+        { field: 'name', rule: 'name_taken', message: 'is taken by another project' },
+      ]);
+    const row = project(name, { ...(body as Partial<Project>), certificate: null, created_at: ago(0), updated_at: ago(0) });
+    world.projects.push(row);
+    world.projects.sort((a, b) => a.name.localeCompare(b.name));
+    world.tell({ kind: 'project.created', project_id: row.id, message: `${name} was created` });
+    return shown(row, role);
+  },
+  patchProject: (call) =>
+    changeProject(call, (of) => {
+      const { env, ...rest } = call.body as Partial<Project> & { env?: Record<string, string | null> };
+      Object.assign(of, rest);
+      for (const [name, value] of Object.entries(env ?? {})) setEnv(of, name, value);
+    }),
+  deleteProject: (call) => {
+    const of = changeProject(call, (row) => void (row.deleting = true));
+    call.world.projects.splice(call.world.projects.indexOf(projectOf(call)), 1);
+    return of;
+  },
+  putEnv: (call) => changeProject(call, (of) => setEnv(of, call.params['name'] ?? '', String(call.body['value']))),
+  deleteEnv: (call) => changeProject(call, (of) => setEnv(of, call.params['name'] ?? '', null)),
+  projectDomains: (call) => {
+    const of = projectOf(call);
+    return {
+      items: of.domains.map((domain) => ({
+        domain,
+        url: `https://${domain}`,
+        published: of.running_deployment_id !== null,
+        dns: {
+          state: 'elsewhere' as const,
+          addresses: ['203.0.113.9'],
+          cname: null,
+          expected: ['192.0.2.1'],
+          problem: `${domain} leads to 203.0.113.9. Set its A record to 192.0.2.1.`,
+          checked_at: ago(60),
+        },
+        certificate: null,
+      })),
+    };
+  },
+  listSecrets: (call) => page(call.world.secrets.get(projectOf(call).id) ?? [], call.query),
+  putSecret: (call) => {
+    const { id } = projectOf(call);
+    const row = { ...secret(call.params['name'] ?? ''), set_at: ago(0), set_by: EMAIL[call.role] };
+    call.world.secrets.set(id, [...(call.world.secrets.get(id) ?? []).filter(({ name }) => name !== row.name), row]);
+    return row;
+  },
+  deleteSecret: (call) => {
+    const { id } = projectOf(call);
+    call.world.secrets.set(
+      id,
+      (call.world.secrets.get(id) ?? []).filter(({ name }) => name !== call.params['name']),
+    );
+    return null as never;
+  },
+
+  createDeployment: (call) => deploy(call, { trigger: 'api' }),
+  rollback: (call) => deploy(call, { trigger: 'rollback', rollback_of: (call.body['deployment_id'] as string | undefined) ?? null }),
+  restartProject: (call) => deploy(call, { trigger: 'restart' }),
+  startProject: (call) => deploy(call, { trigger: 'start' }),
+  stopProject: (call) => changeProject(call, (of) => void (of.stopped = true)),
+  listDeployments: (call) =>
+    deployments(
+      call,
+      call.world.projects.find(({ id }) => id === call.query.get('project_id')),
+    ),
+  projectDeployments: (call) => deployments(call, projectOf(call)),
+  getDeployment: deploymentOf,
+  cancelDeployment: (call) => Object.assign(deploymentOf(call), { cancel_requested: true }),
+  deploymentLogs: (call) => {
+    const log = call.world.log(deploymentOf(call));
+    const lines = page(log, new URLSearchParams({ limit: '1000', cursor: call.query.get('after') ?? '0' })).items;
+    return { lines, next: lines.at(-1)?.seq ?? 0 };
+  },
+  deploymentExits: (call) => {
+    const row = deploymentOf(call);
+    if (row.health?.status !== 'unhealthy') return { items: [] };
+    const texts = ['listening on 8080', 'error: out of connections', 'fatal: the pool is empty'];
+    return {
+      items: [
+        {
+          deployment_id: row.id,
+          node_id: row.node_id,
+          container: `berth-labels-${row.generation}`,
+          exit_code: 137,
+          out_of_memory: true,
+          error: null,
+          started_at: ago(9_000),
+          finished_at: ago(1_400),
+          lines: texts.map((text, index) => ({
+            at: ago(1_403 - index),
+            stream: index === 0 ? ('stdout' as const) : ('stderr' as const),
+            text,
+          })),
+          truncated: false,
+        },
+      ],
+    };
+  },
+  projectLogs: (call) => ({ lines: runtimeLines(projectOf(call)), truncated: false }),
+  projectMetrics: metrics,
+
+  getHook: (call) => {
+    const hook = hooksOf(call.world).get(projectOf(call).id);
+    if (hook === undefined) throw new Refusal('not_found', 'the project has no hook');
+    return hook;
+  },
+  putHook: (call) => {
+    const { id } = projectOf(call);
+    const forge = call.body['forge'] as AnswerOf<'getHook'>['forge'];
+    const hook = { forge, url: `https://berth.example.org/api/hooks/h-${id}`, refused: 0, created_at: ago(0), updated_at: ago(0) };
+    hooksOf(call.world).set(id, hook);
+    return { ...hook, secret: 'whsec_bW9jayBzZWNyZXQgb2YgdGhlIG1vY2s=' };
+  },
+  deleteHook: (call) => {
+    hooksOf(call.world).delete(projectOf(call).id);
+    return null as never;
+  },
+  listDeliveries: (call) => {
+    const newest = call.world.deployments(projectOf(call)).at(0);
+    const row = { event: 'push', branch: 'main', commit: newest?.commit ?? null };
+    return page(
+      [
+        { id: 'dl-2', at: ago(7_200), ...row, verdict: 'deployed' as const, reason: null, deployment_id: newest?.id ?? null },
+        {
+          id: 'dl-1',
+          at: ago(90_000),
+          ...row,
+          branch: 'drafts',
+          verdict: 'skipped' as const,
+          reason: 'the branch is not main',
+          deployment_id: null,
+        },
+      ],
+      call.query,
+    );
+  },
+
+  listNodes: ({ world, query }) =>
+    page(query.has('name') ? world.nodes.filter(({ hostname }) => hostname === query.get('name')) : world.nodes, query),
+  getNode: nodeOf,
+  cordonNode: (call) => changeNode(call, 'cordoned', { schedulable: false }),
+  uncordonNode: (call) => changeNode(call, 'uncordoned', { schedulable: true, drain: null }),
+  drainNode: (call) =>
+    changeNode(call, 'draining', { schedulable: false, drain: { started_at: ago(0), finished_at: null, moved: 0, left: [] } }),
+  nodeDisk: (call) => {
+    const of = nodeOf(call);
+    const wanted = Number(call.query.get('bytes') ?? 0);
+    const free = of.free_storage ?? 0;
+    const unused = of.cached.filter(({ pinned }) => pinned !== true);
+    const evict =
+      free >= wanted
+        ? []
+        : unused.map((row) => ({
+            kind: 'dataset' as const,
+            name: `${row.name ?? ''} version ${row.version}`,
+            bytes: row.bytes,
+            why: 'no container uses it, and nobody used it for 5 days',
+          }));
+    return {
+      disk: of.disk,
+      budget_bytes: of.max_storage,
+      free_bytes: free,
+      wanted_bytes: wanted,
+      enough: free + evict.reduce((sum, { bytes }) => sum + bytes, 0) >= wanted,
+      evict,
+      kept_bytes: of.cached.reduce((sum, { bytes, pinned }) => sum + (pinned === true ? bytes : 0), 0),
+      volumes: of.hostname === 'node-a' ? [{ project: 'labels', name: 'uploads', bytes: 3 * GB, kept_of_deleted: false }] : [],
+    };
+  },
+  placement: ({ world }) =>
+    placementOf(
+      world.nodes,
+      world.nodes.find(({ role, schedulable, status }) => role === 'deploy' && schedulable && status === 'online') ?? null,
+    ),
+  cleanUps,
+  startCleanUp: () => {
+    const rest = { images: 3, images_left: 0, removed: null, missing: null, bytes_before: null, bytes_after: null, error: null };
+    return {
+      ...cleanUps(),
+      current: {
+        id: 'c-2',
+        state: 'waiting',
+        requested_by: EMAIL.admin,
+        requested_at: ago(0),
+        started_at: null,
+        finished_at: null,
+        waiting: 'a build runs',
+        ...rest,
+      },
+    };
+  },
+
+  listDatasets: ({ world, query }) => page(named(world.datasets, query), query),
+  getDataset: datasetOf,
+  createDataset: ({ world, body }) => {
+    const row = dataset(String(body['name']), {
+      nfs_path: String(body['nfs_path']),
+      status: 'new',
+      version: null,
+      bytes: 0,
+      files: 0,
+      scanning: true,
+    });
+    world.datasets.push(row);
+    return row;
+  },
+  scanDataset: (call) => {
+    const row = Object.assign(datasetOf(call), { scanning: true });
+    call.world.tell({ kind: 'dataset.scanning', dataset_id: row.id, message: `a scan of ${row.name} was requested` });
+    return row;
+  },
+  datasetVersions: (call) => {
+    const of = datasetOf(call);
+    const rows = Array.from({ length: of.version ?? 0 }, (_, index) => (of.version ?? 0) - index).map((version, index) => ({
+      version,
+      created_at: ago(86_400 * (index + 1)),
+      files: of.files - index * 12,
+      bytes: of.bytes - index * GB,
+      manifest_digest: digestOf(`${of.name} ${version}`),
+    }));
+    return page(rows, call.query);
+  },
+  datasetHistory: (call) => {
+    const version = Number(call.query.get('version') ?? datasetOf(call).version ?? 1);
+    const changes = ['added', 'modified', 'removed'] as const;
+    const rows = Array.from({ length: 12 }, (_, index) => {
+      const change = changes[index % 3] ?? 'added';
+      const gone = change === 'removed';
+      return {
+        at: ago(86_400),
+        version,
+        path: `readings/2026/11/station-${index}.csv`,
+        change,
+        size: gone ? null : 41_000 + index,
+        checksum: gone ? null : digestOf(`new ${index}`),
+        previous_checksum: change === 'added' ? null : digestOf(`old ${index}`),
+      };
+    });
+    return page(rows, call.query);
+  },
+
+  listNotifications: ({ world, query }) => page(named(world.notifications, query), query),
+  createNotification: ({ world, body }) => {
+    const row = {
+      ...(sample(ROUTES.getNotification.answer) as AnswerOf<'getNotification'>),
+      ...(body as Partial<AnswerOf<'getNotification'>>),
+      id: `no-${world.notifications.length}`,
+    };
+    world.notifications.push(row);
+    return { ...row, secret: row.kind === 'webhook' ? 'whsec_bW9jayBzZWNyZXQgb2YgdGhlIG1vY2s=' : null };
+  },
+  deleteNotification: ({ world, params }) => {
+    world.notifications = world.notifications.filter(({ id, name }) => id !== params['id'] && name !== params['id']);
+    return null as never;
+  },
+  testNotification: ({ params }) => ({
+    id: 'nd-1',
+    at: ago(0),
+    type: 'test',
+    title: 'Test of Berth',
+    status: params['id'] === 'no-pager' ? 'failed' : 'sent',
+    tries: params['id'] === 'no-pager' ? 1 : 0,
+    error: params['id'] === 'no-pager' ? 'The address answered 502 Bad Gateway' : null,
+    finished_at: ago(0),
+  }),
+
+  listUsers: ({ world, query }) => page(world.users, query),
+  createUser: ({ world, body }) => {
+    const row: User = {
+      id: `u-${world.users.length}`,
+      email: String(body['email']),
+      role: body['role'] as Role,
+      disabled: false,
+      last_login_at: null,
+    };
+    world.users.push(row);
+    return row;
+  },
+  patchUser: (call) => {
+    const { role, disabled } = call.body as Partial<User>;
+    return Object.assign(userOf(call), role === undefined ? {} : { role }, disabled === undefined ? {} : { disabled });
+  },
+  listTokens: ({ query }) =>
+    page(
+      [
+        {
+          id: 'tk-1',
+          user_id: 'u-ada',
+          name: 'ci',
+          role: 'developer' as const,
+          projects: ['p-shop'],
+          created_at: ago(9e5),
+          expires_at: inFuture(9e6),
+          last_used_at: ago(300),
+        },
+        {
+          id: 'tk-2',
+          user_id: 'u-ada',
+          name: 'backup script',
+          role: 'viewer' as const,
+          projects: null,
+          created_at: ago(8e6),
+          expires_at: inFuture(4e5),
+          last_used_at: null,
+        },
+      ],
+      query,
+    ),
+  createToken: ({ body }) => ({
+    ...(sample(ROUTES.createToken.answer) as AnswerOf<'createToken'>),
+    ...(body as Partial<AnswerOf<'createToken'>>),
+    token: 'berthpat_mock_shown_once',
+  }),
+  audit: ({ world, query }) =>
+    page(
+      world.audit.filter(({ outcome }) => !query.has('outcome') || outcome === query.get('outcome')),
+      query,
+    ),
+  events: ({ world, query }) => {
+    const after = Number(query.get('after') ?? 0);
+    const items = world.events.slice(after, after + Number(query.get('limit') ?? 50));
+    return { items, next: items.at(-1)?.seq ?? after, gap: false };
+  },
+};
+
+function setEnv(of: Project, name: string, value: string | null): void {
+  const env = Object.fromEntries(Object.entries(of.env ?? {}).filter(([key]) => key !== name));
+  of.env = value === null ? env : { ...env, [name]: value };
+  of.env_names = Object.keys(of.env).toSorted();
+}
+
+function runtimeLines(of: Project): AnswerOf<'projectLogs'>['lines'] {
+  const id = of.running_deployment_id;
+  if (id === null || of.stopped) return [];
+  return Array.from({ length: 80 }, (_, index) => runtimeLine(id, index, ago((80 - index) * 7)));
+}
+const runtimeLine = (id: string, index: number, at: string): AnswerOf<'projectLogs'>['lines'][number] => ({
+  at,
+  deployment_id: id,
+  stream: index % 17 === 0 ? 'stderr' : 'stdout',
+  text:
+    index % 17 === 0
+      ? `\u001B[33mwarn\u001B[0m slow query, ${200 + index * 3} ms: select * from readings`
+      : `GET /readings?page=${index} 200 ${3 + (index % 9)} ms`,
+});
+
+const TABLE = (Object.entries(ROUTES) as [RouteName, Route][])
+  .map(([name, route]) => {
+    const names = [...route.path.matchAll(/:(\w+)/g)].map(([, param = '']) => param);
+    return { name, route, names, pattern: new RegExp(`^${route.path.replaceAll(/:\w+/g, '([^/]+)')}$`) };
+  })
+  .toSorted((a, b) => a.names.length - b.names.length); // /api/nodes/join-tokens is not a node
+
+const READY = {
+  status: 'ready',
+  parts: [
+    { name: 'database', ok: true, required: true, detail: 'SQLite, schema 0034' },
+    { name: 'proxy', ok: true, required: true, detail: '2 entry points confirmed the configuration 4 s ago' },
+    { name: 'registry', ok: true, required: false, detail: 'answers' },
+    { name: 'agents', ok: false, required: false, detail: 'node-d was last seen 90 minutes ago' },
+  ],
+  notes: [],
+};
+
+/** Cookies `mock_scenario`, `mock_role` and `mock_signed_out` win over the options, so that one server shows all states. */
+export function createMock({ scenario = 'usual', role = 'admin' }: MockOptions = {}): Mock {
+  const worlds = new Map<Scenario, World>();
+  const worldOf = (wanted: Scenario): World => {
+    const world = worlds.get(wanted) ?? createWorld(wanted);
+    worlds.set(wanted, world);
+    world.tick();
+    return world;
+  };
+  return (request, response) => {
+    const url = new URL(request.url ?? '/', 'http://mock');
+    if (url.pathname === '/mock') {
+      choose(url, response);
+      return true;
+    }
+    if (!/^\/(?:api|readyz|_oauth)(?:\/|$)/.test(url.pathname)) return false;
+    const cookies = cookiesOf(request);
+    const wanted = SCENARIOS.find((name) => name === cookies.get('mock_scenario')) ?? scenario;
+    const as = ROLES.find((name) => name === cookies.get('mock_role')) ?? role;
+    void answer({
+      request,
+      response,
+      url,
+      world: worldOf(wanted),
+      scenario: wanted,
+      role: as,
+      signedOut: cookies.has('mock_signed_out'),
+    }).catch((error: unknown) => {
+      if (error instanceof Refusal) refuse(response, error.code, error.message, error.errors);
+      else refuse(response, 'internal', String(error));
+    });
+    return true;
+  };
+}
+
+type Exchange = {
+  request: IncomingMessage;
+  response: ServerResponse;
+  url: URL;
+  world: World;
+  scenario: Scenario;
+  role: Role;
+  signedOut: boolean;
+};
+
+async function answer({ request, response, url, world, scenario, role, signedOut }: Exchange): Promise<void> {
+  if (scenario === 'away') {
+    response.writeHead(502).end('Bad Gateway');
+    return;
+  }
+  if (scenario === 'slow') await pause(SLOW_MS);
+  if (url.pathname === '/readyz') {
+    send(response, 200, READY);
+    return;
+  }
+  const rows = TABLE.filter(({ pattern }) => pattern.test(url.pathname));
+  const found = rows.find(({ route }) => route.method === request.method);
+  if (found === undefined)
+    throw new Refusal(rows.length === 0 ? 'not_found' : 'method_not_allowed', `no route ${request.method ?? ''} ${url.pathname}`);
+  const { name, route } = found;
+  if (name === 'login' || name === 'logout') {
+    const body = await bodyOf(request, route);
+    if (name === 'login' && body['password'] === 'wrong')
+      throw new Refusal('wrong_credentials', 'the e-mail address or the password is wrong');
+    response.setHeader('set-cookie', name === 'login' ? 'mock_signed_out=; Max-Age=0; Path=/' : 'mock_signed_out=1; Path=/');
+    const user = HANDLERS.me?.({ params: {}, query: url.searchParams, body, role, world, match: null });
+    send(response, route.status, name === 'login' ? { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user } : null);
+    return;
+  }
+  if (name === 'exchange') throw new Refusal('unauthenticated', 'the mock has no gateway');
+  if (route.who !== 'public') authorize(route, role, signedOut);
+  const values = found.pattern.exec(url.pathname)?.slice(1) ?? [];
+  const params = Object.fromEntries(found.names.map((param, index) => [param, decodeURIComponent(values[index] ?? '')]));
+  const call: Call = {
+    params,
+    query: url.searchParams,
+    body: await bodyOf(request, route),
+    role,
+    world,
+    match: request.headers['if-match'] ?? null,
+  };
+  if (/event-stream/.test(request.headers.accept ?? '') && (name === 'events' || route.streams === true)) {
+    await stream(name, call, request, response);
+    return;
+  }
+  const handler = HANDLERS[name] as ((call: Call) => unknown) | undefined;
+  const result = handler === undefined ? (route.answer === undefined ? null : sample(route.answer)) : handler(call);
+  if (route.etag === true) response.setHeader('etag', tagOf(result));
+  send(response, route.status, result);
+}
+
+function authorize(route: Route, role: Role, signedOut: boolean): void {
+  if (route.who === 'agent' || route.who === 'gateway') throw new Refusal('agent_secret', 'the mock has no agents');
+  if (signedOut) throw new Refusal('unauthenticated', 'sign in first');
+  if (route.who !== 'public' && ROLES.indexOf(role) < ROLES.indexOf(route.who))
+    throw new Refusal('forbidden', `your role is ${role}; this needs ${route.who}`);
+}
+
+async function bodyOf(request: IncomingMessage, route: Route): Promise<Record<string, unknown>> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of request) chunks.push(chunk as Buffer);
+  const text = Buffer.concat(chunks).toString('utf8');
+  if (route.body === undefined || (text === '' && route.bodyOptional === true)) return {};
+  const body: unknown = text === '' ? undefined : JSON.parse(text);
+  const schema: TSchema = route.body;
+  if (Value.Check(schema, body)) return body as Record<string, unknown>;
+  const errors = [...Value.Errors(schema, body)].map(({ instancePath, keyword, message }) => ({
+    field: instancePath.slice(1).replaceAll('/', '.'),
+    rule: keyword,
+    message,
+  }));
+  throw new Refusal('validation', 'some fields are invalid', errors);
+}
+
+/** Logs end after their last line, but for a project and for events the stream goes on. */
+async function stream(name: RouteName, call: Call, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
+  const write = (id: string | number, data: unknown): boolean => response.write(`id: ${id}\ndata: ${JSON.stringify(data)}\n\n`);
+  const gone = (): boolean => response.destroyed || request.socket.destroyed;
+  const after = Number(request.headers['last-event-id'] ?? 0) || 0;
+  if (name === 'deploymentLogs') {
+    const log = call.world.log(deploymentOf(call));
+    for (let index = after; index < log.length && !gone(); index++) {
+      const line = log.at(index);
+      // A reader that is slower than this loop gets the next lines when it has taken these.
+      if (line !== undefined && !write(line.seq, line))
+        await Promise.race([new Promise((resolve) => response.once('drain', resolve)), pause(1_000)]);
+    }
+    response.end('event: end\ndata: {}\n\n');
+    return;
+  }
+  if (name === 'projectLogs') {
+    const of = projectOf(call);
+    const first = runtimeLines(of);
+    for (const [index, line] of first.entries()) write(index + 1, line);
+    for (let index = first.length; !gone(); index++) {
+      await pause(4 * LOOK_AGAIN_MS);
+      if (of.running_deployment_id !== null && !of.stopped) write(index + 1, runtimeLine(of.running_deployment_id, index, ago(0)));
+    }
+    return;
+  }
+  response.write(': open\n\n');
+  for (let seen = request.headers['last-event-id'] === undefined ? call.world.events.length : after; !gone(); ) {
+    call.world.tick();
+    for (const event of call.world.events.slice(seen)) write(event.seq, event);
+    seen = call.world.events.length;
+    await pause(LOOK_AGAIN_MS);
+  }
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  if (status === 204 || body === null) response.writeHead(status === 200 ? 204 : status).end();
+  else response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
+
+function refuse(response: ServerResponse, code: ErrorCode, detail: string, errors?: ProblemDocument['errors']): void {
+  const { status, title } = ERRORS[code];
+  const problem: ProblemDocument = {
+    type: `urn:berth:error:${code}`,
+    title,
+    status,
+    detail,
+    code,
+    request_id: 'r-mock',
+    ...(errors === undefined ? {} : { errors }),
+  };
+  if (response.headersSent) response.end();
+  else response.writeHead(status, { 'content-type': 'application/problem+json' }).end(JSON.stringify(problem));
+}
+
+function cookiesOf(request: IncomingMessage): Map<string, string> {
+  const pairs = (request.headers.cookie ?? '').split(/; */).filter((pair) => pair.includes('='));
+  return new Map(pairs.map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]));
+}
+
+function choose(url: URL, response: ServerResponse): void {
+  const cookies = ['scenario', 'role'].flatMap((name) =>
+    url.searchParams.has(name) ? [`mock_${name}=${encodeURIComponent(url.searchParams.get(name) ?? '')}; Path=/`] : [],
+  );
+  if (cookies.length > 0) {
+    response.writeHead(303, { location: '/', 'set-cookie': cookies }).end();
+    return;
+  }
+  const links = (name: string, values: readonly string[]): string =>
+    `<p>${name}: ${values.map((value) => `<a href="/mock?${name}=${value}">${value}</a>`).join(' ')}</p>`;
+  response
+    .writeHead(200, { 'content-type': 'text/html; charset=utf-8' })
+    .end(`<!doctype html><title>Mock</title><h1>Mock of Berth’s API</h1>${links('scenario', SCENARIOS)}${links('role', ROLES)}`);
+}

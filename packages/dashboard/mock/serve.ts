@@ -1,0 +1,41 @@
+/** Serves a built dashboard with the mock of the API, for tests, pictures and benchmarks. */
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { extname, join, normalize } from 'node:path';
+import { createMock, type MockOptions } from './api.ts';
+
+const TYPES: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript',
+  '.css': 'text/css',
+  '.svg': 'image/svg+xml',
+};
+
+/** `folder` null: only the API. Sends NAME.gz if it exists, like the control plane. */
+export async function serveMock(folder: string | null, options: MockOptions = {}): Promise<{ url: string; stop(): Promise<void> }> {
+  const mock = createMock(options);
+  const server = createServer((request, response) => {
+    if (mock(request, response)) return;
+    const asset = normalize(decodeURIComponent(new URL(request.url ?? '/', 'http://mock').pathname));
+    void (async () => {
+      if (folder === null) throw new Error('no pages');
+      const file = join(folder, asset.startsWith('/assets/') ? asset : 'index.html');
+      const packed = existsSync(`${file}.gz`);
+      const body = await readFile(packed ? `${file}.gz` : file);
+      const type = TYPES[extname(file)] ?? 'application/octet-stream';
+      response.writeHead(200, { 'content-type': type, ...(packed ? { 'content-encoding': 'gzip' } : {}) }).end(body);
+    })().catch(() => response.writeHead(404).end());
+  });
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `http://127.0.0.1:${port}`,
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
