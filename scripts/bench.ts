@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util';
 import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
 import { benchCli } from '../bench/cli.ts';
+import { benchDashboard } from '../bench/dashboard.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
@@ -39,6 +40,7 @@ const BENCHES = {
   anonymous: benchAnonymous,
   cli: benchCli,
   logs: benchLogs,
+  dashboard: benchDashboard,
   retention,
 };
 

@@ -1,6 +1,8 @@
 /**
  * npm run pictures: records the pictures of the README again, against real parts: what the demo prints (demo.svg), and a session with
  * the command line (session.svg). `npm run pictures -- session` records only one. Commit the result when the output changed.
+ * `npm run pictures -- pages` takes pictures of every page of the dashboard in every state, with made-up data, for people to look at;
+ * `-- docs` takes those of the docs again.
  */
 import { spawn } from 'node:child_process';
 import { appendFile, readFile, writeFile } from 'node:fs/promises';
@@ -15,6 +17,7 @@ import { startWorld, whyNot } from '../test/e2e/world.ts';
 import { shopFiles } from './demo-push.ts';
 import { bareForge, startGiteaForge, whyNoGitea } from './lib/forge.ts';
 import { createPerson } from './lib/person.ts';
+import { takePagePictures } from './lib/page-pictures.ts';
 import { type Line, screenOf, svgOf, textLine } from './lib/terminal-picture.ts';
 
 const PICTURES = join(repositoryRoot, 'docs', 'pictures');
@@ -132,9 +135,15 @@ function styleOf(line: string): 'bold' | 'command' | 'green' | 'plain' {
   return / live at |is live|visitors: /.test(line) ? 'green' : 'plain';
 }
 
+const wanted = process.argv[2];
+if (wanted === 'pages' || wanted === 'docs') {
+  const { count, folder, findings } = await takePagePictures(wanted === 'docs');
+  for (const finding of findings) console.error(finding);
+  console.log(`${count} pictures in ${folder}, ${findings.length} findings`);
+  process.exit(findings.length === 0 ? 0 : 1);
+}
 const reason = await whyNot();
 if (reason !== undefined) throw new Error(`the pictures need real containers: ${reason}`);
-const wanted = process.argv[2];
 if (wanted === undefined || wanted === 'session')
   await writeFile(
     join(PICTURES, 'session.svg'),

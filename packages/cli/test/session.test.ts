@@ -1,7 +1,9 @@
 /** Sign-in, stored tokens, refresh, contexts and their failures, against the real control plane. */
 import { chmodSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { BERTH_VERSION } from '@berth/wire/version';
 import { ADMIN, PASSWORD, person, serveOnce, signedIn } from './support.ts';
 
 const served = serveOnce();
@@ -44,6 +46,39 @@ describe('login by password', () => {
   test('a password or a path in the address, and an address that is none, are wrong usage', async () => {
     for (const address of ['https://ada:secret@berth.example.com', 'ftp://berth.example.com', 'http://'])
       expect((await person().berth(['login', address, '--email', ADMIN], { stdin: PASSWORD })).code, address).toBe(2);
+  });
+});
+
+describe('login in a browser', () => {
+  test('a gateway that does not know the new token yet is asked again; one that never does is an error', async () => {
+    let refusals = 2;
+    const gateway = createServer((request, reply) => {
+      const url = `http://${request.headers.host ?? ''}`;
+      const user = { id: 'u-1', email: 'ada@example.org', role: 'viewer', disabled: false, last_login_at: null };
+      const answers: Record<string, object> = {
+        '/.well-known/oauth-authorization-server': { device_authorization_endpoint: `${url}/code`, token_endpoint: `${url}/token` },
+        '/code': { device_code: 'd', user_code: 'ABCD-EFGH', verification_uri: `${url}/device`, interval: 0.01 },
+        '/token': { access_token: 'berth_new', token_type: 'Bearer', expires_in: 60 },
+        '/api/auth/exchange': { token: 'jwt', token_type: 'Bearer', expires_in: 3_600, refresh_token: 'r', user },
+        '/api/version': { version: BERTH_VERSION, commit: null, node: '24', schema: '1', oldest_agent: BERTH_VERSION },
+      };
+      const refused = request.url === '/api/auth/exchange' && refusals-- > 0;
+      reply.writeHead(refused ? 401 : 200, { 'content-type': 'application/json' });
+      reply.end(
+        JSON.stringify(
+          refused ? { code: 'unauthenticated', status: 401, title: 'no', detail: 'unknown', type: 'x' } : answers[request.url ?? ''],
+        ),
+      );
+    });
+    await new Promise<void>((resolve) => gateway.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void gateway.close());
+    const address = `http://127.0.0.1:${(gateway.address() as { port: number }).port}`;
+    expect(await person().berth(['login', address, '--no-browser'])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('ada@example.org'),
+    });
+    refusals = Number.POSITIVE_INFINITY;
+    expect(await person().berth(['login', address, '--no-browser'])).toMatchObject({ code: 4, out: '' });
   });
 });
 

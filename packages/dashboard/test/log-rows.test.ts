@@ -23,6 +23,12 @@ describe('stack traces', () => {
     const rows = rowsOf(linesOf('Error: no', ...trace, 'goes on'), NONE);
     expect(shown(rows)).toEqual(['Error: no', trace[0], trace[1], '(6 folded)', 'goes on']);
   });
+  test('in a build: the time of the step stands before each line, and steps are no stack trace', () => {
+    const steps = ['#1 [internal] load build definition', '#4 [1/5] FROM node:24', ...many(8, (i) => `#6 ${i}.120 added ${i} packages`)];
+    const trace = frames.map((text) => `#8 1.902 ${text}`);
+    const rows = rowsOf(linesOf(...steps, ...trace, '#8 ERROR: exit code 1'), NONE);
+    expect(shown(rows)).toEqual([...steps, trace[0], trace[1], '(6 folded)', '#8 ERROR: exit code 1']);
+  });
   test('a fold opens, and the line of a link opens its fold', () => {
     const lines = linesOf('Error: no', ...frames);
     const closed = rowsOf(lines, NONE);

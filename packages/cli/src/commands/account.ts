@@ -161,7 +161,22 @@ async function byDevice(cli: Cli, url: string, browser: boolean): Promise<{ answ
   if (browser && (await openBrowser(cli.io, asked.completeAddress))) cli.tell('A browser was opened with the code filled in.');
   cli.tell('Waiting for your confirmation…');
   const deviceToken = await waitForToken(cli.io, endpoints, asked);
-  return { answer: await exchange(url, deviceToken), deviceToken };
+  return { answer: await firstExchange(cli, url, deviceToken), deviceToken };
+}
+
+/** One gateway may learn up to 5 s later of a token that another one issued, so the first refusals may be too early. */
+const TOKEN_KNOWN_MS = 5_000;
+const LOOK_AGAIN_MS = 250;
+async function firstExchange({ io }: Cli, url: string, deviceToken: string): Promise<LoginAnswer> {
+  const until = io.now() + TOKEN_KNOWN_MS;
+  for (;;) {
+    try {
+      return await exchange(url, deviceToken);
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 401) || io.now() >= until || io.interrupted.aborted) throw error;
+    }
+    await io.sleep(LOOK_AGAIN_MS, io.interrupted).catch(() => undefined);
+  }
 }
 
 async function byPassword(cli: Cli, url: string, email: string): Promise<LoginAnswer> {

@@ -5,8 +5,9 @@ import type { Role } from '@berth/wire/vocabulary';
 import { createContext, type ReactNode, useContext } from 'react';
 import { useAsk } from '../api/queries.ts';
 import { useConnection } from '../api/connection.ts';
-import { Waiting } from '../ui/feedback.tsx';
+import { Note, Waiting } from '../ui/feedback.tsx';
 import { Centered } from '../ui/layout.tsx';
+import { Text } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { SignIn, SignInDialog } from './sign-in.tsx';
 
@@ -29,12 +30,20 @@ export function useRoleReason(least: Role): string | null {
 
 export function Session({ children }: { children: ReactNode }) {
   const me = useAsk('me', {});
-  const { signedOut } = useConnection();
+  const { signedOut, state } = useConnection();
   if (me.data === undefined) {
     if (me.error instanceof ApiError && me.error.status === 401) return <SignIn />;
     return (
       <Centered>
-        {me.error === null ? <Waiting what="Berth" /> : <Problem error={me.error} what="Loading" again={() => void me.refetch()} />}
+        {me.error !== null ? (
+          <Problem error={me.error} what="Loading" again={() => void me.refetch()} />
+        ) : state === 'away' ? (
+          <Note tone="warn" live title="The control plane does not answer">
+            <Text>The page tries again by itself. Running projects are not affected.</Text>
+          </Note>
+        ) : (
+          <Waiting what="Berth" />
+        )}
       </Centered>
     );
   }

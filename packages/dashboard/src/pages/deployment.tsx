@@ -96,7 +96,8 @@ function Loaded({ deployment }: { deployment: Deployment }) {
               notes={notes}
               linkable
               label="Log of the build and the deployment"
-              follow={deployment.finished_at === null}
+              // The reason of a failure is at the end.
+              follow={deployment.finished_at === null || deployment.status === 'failed'}
               file={`${name}-${deployment.generation}.log`}
             />
           ) : (
@@ -129,6 +130,13 @@ function Loaded({ deployment }: { deployment: Deployment }) {
 }
 
 const WORDS: Record<string, string> = { queue: 'waited', build: 'build', place: 'placement', copy: 'data', start: 'start', route: 'route' };
+/** The last step of a failed deployment is the one that failed. */
+function markOf({ phases, status, finished_at }: Deployment, index: number): 'ok' | 'busy' | 'bad' | 'off' {
+  const isLast = index === phases.length - 1;
+  if (isLast && status === 'failed') return 'bad';
+  if (isLast && (status === 'cancelled' || status === 'superseded')) return 'off';
+  return phases[index]?.ended_at === null ? (finished_at === null ? 'busy' : 'bad') : 'ok';
+}
 /** The steps with their times. A step that is not over counts up. */
 function Ladder({ deployment }: { deployment: Deployment }) {
   const now = Math.max(useNow(), Date.now());
@@ -136,11 +144,9 @@ function Ladder({ deployment }: { deployment: Deployment }) {
   return (
     <Panel title="Steps" id="steps">
       <ol className="ladder" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(120px, 1fr))' }}>
-        {deployment.phases.map((phase) => (
+        {deployment.phases.map((phase, index) => (
           <li key={phase.name}>
-            <Status mark={phase.ended_at === null ? (deployment.finished_at === null ? 'busy' : 'bad') : 'ok'}>
-              {WORDS[phase.name] ?? phase.name}
-            </Status>
+            <Status mark={markOf(deployment, index)}>{WORDS[phase.name] ?? phase.name}</Status>
             <span className="when">
               {durationText(
                 (phase.ended_at === null ? Math.min(now, Date.parse(deployment.finished_at ?? '9999-01-01')) : Date.parse(phase.ended_at)) -

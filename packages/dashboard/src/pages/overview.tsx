@@ -7,7 +7,7 @@ import { Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
 import { DatasetStatus, DeploymentStatus, HealthStatus, NodeStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
-import { countText } from '../parts/time-text.ts';
+import { bytesText, countText } from '../parts/time-text.ts';
 import { Table } from '../ui/data.tsx';
 import { Panel, Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
@@ -70,8 +70,10 @@ export const Page = () => {
             ? `container engine: ${node.engine.error ?? 'no answer'}`
             : node.doubled !== null
               ? 'another machine registers under this name'
-              : '',
-        since: node.last_seen_at,
+              : node.status === 'online' && isFull(node.disk) && node.disk !== null
+                ? `${bytesText(node.disk.free)} of ${bytesText(node.disk.total)} are free`
+                : '',
+        since: node.status === 'online' && isFull(node.disk) ? null : node.last_seen_at,
       })),
     ...datasets.items
       .filter(({ status }) => status === 'suspicious' || status === 'unreachable')

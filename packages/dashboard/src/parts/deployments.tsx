@@ -17,6 +17,9 @@ export function commitText({ commit, commit_message, branch }: Pick<DeploymentIt
   return message === '' ? short : `${short} ${message.length > 72 ? `${message.slice(0, 71)}…` : message}`;
 }
 
+/** A usual name stays on one line; a long host name may break. */
+const NodeName = ({ name }: { name: string }) => <span style={name.length <= 24 ? { whiteSpace: 'nowrap' } : {}}>{name}</span>;
+
 type DeploymentsProps = {
   items: readonly DeploymentItem[];
   more: (() => void) | null;
@@ -58,7 +61,7 @@ export function Deployments({ items, more, withProject = false, label, empty }: 
       ),
     },
     { head: 'Health', wide: true, cell: (item) => (item.health === null ? null : <HealthStatus health={item.health} />) },
-    { head: 'Node', wide: true, cell: (item) => (item.node_id === null ? null : nodeName(item.node_id)) },
+    { head: 'Node', wide: true, cell: (item) => (item.node_id === null ? null : <NodeName name={nodeName(item.node_id)} />) },
     { head: 'By', wide: true, cell: (item) => item.created_by?.name ?? item.trigger ?? '' },
     {
       head: 'Took',

@@ -18,8 +18,11 @@ const SHOWN = 2;
  * Go (a tab and `….go:12`). `before`: whether the line before it is one.
  */
 function isFrame(text: string, before: boolean): boolean {
+  // A step of BuildKit puts its number and its time before each line: "#8 1.902     at …".
+  const step = text[0] === '#' ? /^#\d+ \d+\.\d+ (?=\s)/.exec(text)?.[0] : undefined;
+  if (step !== undefined) return isFrame(text.slice(step.length), before);
   const first = text[0];
-  if (first === '#') return /^#\d+ /.test(text);
+  if (first === '#') return /^#\d+ (?:.+\(\d+\): |\{main\}|\[internal function\]: )/.test(text);
   if (first !== ' ' && first !== '\t') return false;
   if (/^\s+(?:at |from .+:\d+:in |File ".+", line \d+|\.\.\. \d+ more|\d+: \S)/.test(text) || /^\t.+\.go:\d+/.test(text)) return true;
   // The source text below a line of Python.

@@ -21,7 +21,7 @@ import { Command, Empty } from './command.tsx';
 import { fieldErrors, Problem } from './problem.tsx';
 import { CertificateStatus, DatasetStatus } from './states.tsx';
 import { Ago, Exact } from './time.tsx';
-import { bytesText, durationText } from './time-text.ts';
+import { bytesText, durationText, exactTime } from './time-text.ts';
 
 type Tab = { project: Project };
 
@@ -778,8 +778,16 @@ function Lines({ label, values, format }: { label: string; values: readonly Poin
         role="img"
         aria-label={`${label}: now ${format(now)}, most ${format(most)}`}
       >
+        <path d={`${path}V80H0Z`} fill="var(--busy)" fillOpacity="0.12" />
         <path d={path} fill="none" stroke="var(--busy)" strokeWidth="1.5" vectorEffect="non-scaling-stroke" />
       </svg>
+      <div aria-hidden style={{ display: 'flex', justifyContent: 'space-between', color: 'var(--quiet)', fontSize: '0.75rem' }}>
+        {known
+          .filter((_, index) => index === 0 || index === known.length - 1)
+          .map(([at]) => (
+            <span key={at}>{exactTime(at).slice(0, 16)}</span>
+          ))}
+      </div>
     </figure>
   );
 }

@@ -28,7 +28,7 @@ export const Row = ({ children, gap = 'sm', justify = 'start', align = 'center',
 
 /** Takes the room that is left in a Row. */
 export const Grow = ({ children }: { children: ReactNode }) => (
-  <Box flex={1} miw={0}>
+  <Box flex="1 1 220px" miw={0}>
     {children}
   </Box>
 );

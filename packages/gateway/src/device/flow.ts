@@ -7,8 +7,11 @@ import { formatUserCode } from '../pages/device.ts';
 import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
 
 const LONGEST_DEVICE_CODE = 200;
-/** Longest wait until the policy contains a new token. Usually it takes milliseconds; after this wait the token works a little later. */
-const TOKEN_IN_POLICY_MS = 2_000;
+/**
+ * Longest wait until the policy contains a new token; usually it takes milliseconds. The next request for the policy begins after the
+ * last policy is on the disk, which took seconds on a busy machine. After this wait the token works a little later.
+ */
+const TOKEN_IN_POLICY_MS = 5_000;
 
 export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane, policy }: Context): void {
   const activation = `${config.PUBLIC_URL}/_oauth/device/activate`;
