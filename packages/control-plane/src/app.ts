@@ -419,6 +419,7 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
   }));
   return {
     commit: config.BERTH_COMMIT ?? null,
+    inForce: config.inForce,
     baseDomain: config.BASE_DOMAIN,
     publicUrl: config.PUBLIC_URL,
     agentSecrets: () => inUse.read().agent,

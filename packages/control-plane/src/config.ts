@@ -18,6 +18,7 @@ import {
   oneOf,
   type Parser,
   readSettings,
+  type Setting,
   secrets,
   settingTexts,
   SettingsError,
@@ -28,6 +29,7 @@ import {
 import { failPoints } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { createReloading, type Reloading } from '@berth/kit/reload';
+import type { SettingInForce } from '@berth/wire/system';
 import { ROLES } from '@berth/wire/vocabulary';
 import { keepRule } from './backup/keep.ts';
 import { isPlain } from './backup/plain-settings.ts';
@@ -357,6 +359,8 @@ export type Config = Omit<Settings, 'PUBLIC_URL' | 'CONTROL_PLANE_URL' | 'LOG_FO
   searchPath: string;
   /** Environment of the process that makes scheduled backups. */
   backupEnv: NodeJS.ProcessEnv;
+  /** For GET /api/system, by name. */
+  inForce: SettingInForce[];
 };
 
 /** Returns the folder of the SQLite file, or STATE_DIR with PostgreSQL. */
@@ -473,5 +477,18 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     backupEnv: Object.fromEntries(
       Object.entries(env).filter(([name]) => PASSED_ON.test(name) || Object.hasOwn(SETTINGS, name.replace(/_FILE$/, ''))),
     ),
+    inForce: settingsInForce(env),
   };
+}
+
+/** A value that may be a secret is left out, by the rule of backups without keys. */
+function settingsInForce(env: NodeJS.ProcessEnv): SettingInForce[] {
+  const texts = settingTexts(Object.keys(SETTINGS), env);
+  return Object.entries<Setting<unknown>>(SETTINGS)
+    .map(([name, { doc, default: standard }]): SettingInForce => {
+      const value = texts[name];
+      if (value === undefined) return { name, value: standard ?? null, source: 'default', doc };
+      return isPlain(name, value) ? { name, value, source: 'set', doc } : { name, value: null, source: 'hidden', doc };
+    })
+    .toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }

@@ -182,6 +182,40 @@ const HANDLERS: Handlers = {
   me: ({ world, role }) => ({ ...one(world.users, 'u-ada', ({ email }) => email), email: EMAIL[role], role }),
   version: () => ({ version: '0.1.0', commit: '5bc2aec', node: '24.22.1', schema: '0034', oldest_agent: '0.1.0' }),
 
+  system: () => ({
+    settings: [
+      { name: 'AGENT_SECRET', value: null, source: 'hidden', doc: 'Secret of the agents' },
+      { name: 'BASE_DOMAIN', value: 'apps.example.org', source: 'set', doc: 'Projects are published at PREFIX.BASE_DOMAIN' },
+      { name: 'KEEP_RELEASES', value: '5', source: 'default', doc: 'Releases of each project to which a rollback is possible' },
+      { name: 'SMTP_URL', value: null, source: 'default', doc: 'Mail server for notifications' },
+    ],
+    backups: {
+      interval_seconds: 86_400,
+      next_at: inFuture(40_000),
+      items: [
+        ...[1, 2].map((day) => ({
+          id: `b-${day}`,
+          name: `berth-2026-11-2${5 - day}T0300.tar.age`,
+          target: '/var/backups/berth',
+          scheduled: true,
+          bytes: 48_000_000,
+          error: null,
+          started_at: ago(day * 86_400),
+          finished_at: ago(day * 86_400 - 20),
+        })),
+        {
+          id: 'b-3',
+          name: null,
+          target: '/var/backups/berth',
+          scheduled: true,
+          bytes: null,
+          error: 'The disk is full',
+          started_at: ago(260_000),
+          finished_at: ago(259_990),
+        },
+      ],
+    },
+  }),
   listProjects: ({ world, query, role }) =>
     page(
       named(world.projects, query).map((row) => shown(row, role)),

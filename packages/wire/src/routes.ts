@@ -21,6 +21,7 @@ import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './proje
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
+import { System } from './system.ts';
 import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
 import { Version } from './version.ts';
 import { VOLUME_ROUTES } from './volume.ts';
@@ -498,6 +499,15 @@ export const ROUTES = {
     summary: 'Get the versions of Berth, Node.js and the database schema',
     status: 200,
     answer: Version,
+  },
+  system: {
+    method: 'GET',
+    path: '/api/system',
+    who: 'admin',
+    scope: 'none',
+    summary: 'Get the settings in force, without secrets, and the last backups',
+    status: 200,
+    answer: System,
   },
   openapi: {
     method: 'GET',

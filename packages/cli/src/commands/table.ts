@@ -62,6 +62,7 @@ export const NOUNS: Readonly<Record<string, string>> = {
 export const NO_VERB: Partial<Record<RouteName, string>> = {
   authMethods: 'the sign-in page of the dashboard reads it; berth login uses the device flow',
   refresh: 'every command refreshes its session by itself',
+  system: 'the dashboard shows it; on the machine, berth doctor control-plane and berth backup list',
   openapi: 'a document for programs; people read /docs',
   healthz: 'for load balancers and monitoring',
   readyz: 'for load balancers and monitoring',

@@ -21,6 +21,7 @@ import type { Driver } from '../flow/drive.ts';
 import type { AliasWatch, CertificateWatch, ConfigSource } from '../domain/configuration.ts';
 import type { ReaderLimits } from './log-readers.ts';
 import type { PasswordCost } from './auth/passwords.ts';
+import type { SettingInForce } from '@berth/wire/system';
 import type { SecretUse } from './auth/secret-use.ts';
 
 export type LoopStatus = { name: string; description: string; lastOkAt: number | null; lastError: string | null };
@@ -28,6 +29,8 @@ export type LoopStatus = { name: string; description: string; lastOkAt: number |
 export type ApiSettings = {
   /** Git commit of this build; null if it is not known. */
   commit: string | null;
+  /** Without secrets. */
+  inForce: SettingInForce[];
   baseDomain: string;
   publicUrl: string;
   /** The current one first, then earlier ones. Empty: every agent is accepted. */

@@ -134,11 +134,14 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   return { bytes: stableJson(withoutEmpty(config)), hash, deployments, domains, problems };
 }
 
+/** The login comes before it: only those who may see the project see that it is stopped. */
+const stoppedPage = (route: PublishedRoute, { authServiceUrl }: RoutingSettings): string[] =>
+  route.stopped === true && authServiceUrl !== null ? [STOPPED] : [];
+
 function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: RoutingSettings): void {
   const name = route.project_name;
   const rule = `Host(\`${route.domain_prefix}.${settings.baseDomain}\`)`;
-  // The login comes first: only those who may see the project see that it is stopped.
-  const page = route.stopped === true && settings.authServiceUrl !== null ? [STOPPED] : [];
+  const page = stoppedPage(route, settings);
   const router: Router = {
     rule,
     entryPoints: ['websecure'],
@@ -203,14 +206,22 @@ function addDomains({ http }: DynamicConfig, route: PublishedRoute, domains: rea
   if (domains.length === 0) return;
   const name = route.project_name;
   const rule = domains.map((domain) => `Host(\`${domain}\`)`).join(' || ');
+  const page = stoppedPage(route, settings);
   http.routers[`${name}_domains`] = {
     rule,
     entryPoints: ['websecure'],
     service: name,
-    middlewares: [route.auth_required ? `${name}-auth` : STRIP],
+    middlewares: [route.auth_required ? `${name}-auth` : STRIP, ...page],
     tls: { certResolver: settings.acmeResolver, domains: domains.map((main) => ({ main })) },
   };
-  if (!route.auth_required) http.routers[`${name}_domains_token`] = { rule, parentRefs: [DOMAIN_TOKENS], priority: 1, service: name };
+  if (!route.auth_required)
+    http.routers[`${name}_domains_token`] = {
+      rule,
+      parentRefs: [DOMAIN_TOKENS],
+      priority: 1,
+      service: name,
+      ...(page.length === 0 ? {} : { middlewares: page }),
+    };
   http.routers[`${name}_domains-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
 }
 

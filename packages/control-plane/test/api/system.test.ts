@@ -52,6 +52,23 @@ describe('readyz', () => {
   });
 });
 
+test('the settings in force, without secrets, and the backups: for admins only', async () => {
+  const other = await createApi({
+    env: { SMTP_URL: 'smtp://mailer:mail-password@mail.example:587', SMTP_FROM: 'berth@example.org', KEEP_RELEASES: '7' },
+  });
+  const reply = await other.call('system');
+  expect(reply.status, reply.text).toBe(200);
+  const { settings, backups } = reply.json as unknown as { settings: { name: string }[]; backups: object };
+  const of = (name: string) => settings.find((one) => one.name === name);
+  expect(of('KEEP_RELEASES')).toMatchObject({ value: '7', source: 'set' });
+  expect(of('LOG_LEVEL')).toMatchObject({ doc: expect.stringMatching(/./) });
+  expect(of('SMTP_URL')).toMatchObject({ value: null, source: 'hidden' });
+  expect(reply.text).not.toContain('mail-password');
+  expect(reply.text).not.toContain(JWT_SECRET);
+  expect(backups).toEqual({ interval_seconds: null, next_at: null, items: [] });
+  await other.close();
+});
+
 test('readyz warns if the Node.js that runs lacks security fixes', async () => {
   const { notes } = (await api.call('readyz')).json as { notes: string[] };
   const warning = nodeWarning(process.versions.node);

@@ -140,6 +140,16 @@ describe('routers', () => {
     expect(routers['berth_domain_tokens']?.rule).not.toContain('intern');
   });
 
+  it('a stopped project has its page at its domains too, behind the login', () => {
+    const stopped = custom.map((one) => ({ ...one, stopped: true as const }));
+    const { routers, middlewares } = httpOf(stopped);
+    const page = Object.keys(middlewares).filter((name) => 'errors' in (middlewares[name] ?? {}));
+    expect(page).toHaveLength(1);
+    expect(routers['shop_domains']?.middlewares).toEqual(['berth-strip-identity', ...page]);
+    expect(routers['shop_domains_token']?.middlewares).toEqual(page);
+    expect(routers['intern_domains']?.middlewares).toEqual(['intern-auth', ...page]);
+  });
+
   it('a device token never reaches an open project with twenty long domains', () => {
     const domains = Array.from({ length: 20 }, (_, i) => `${`${'a'.repeat(60)}.`.repeat(3)}d${i}.example`);
     const { routers } = httpOf([route('shop', { domains })]);

@@ -7,7 +7,7 @@ import { Answer } from '../parts/answer.tsx';
 import { Command } from '../parts/command.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
-import { bytesText } from '../parts/time-text.ts';
+import { bytesText, durationText } from '../parts/time-text.ts';
 import { Button } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
 import { Note } from '../ui/feedback.tsx';
@@ -24,6 +24,7 @@ export const Page = () => (
 function System() {
   const version = useAsk('version', {});
   const cleanUps = useAsk('cleanUps', {});
+  const system = useAsk('system', {});
   const nodes = useList('listNodes', { query: { limit: 200 } });
   const clean = useChange('startCleanUp');
   // /readyz answers 503 with the same document when it is not ready.
@@ -129,9 +130,79 @@ function System() {
           }}
         </Answer>
       </Panel>
-      <Text tone="quiet">
-        Backups: <Command words={['backup', 'list']} />
-      </Text>
+      <Answer query={system} what="the settings">
+        {({ settings, backups }) => (
+          <Column>
+            <Panel flush title="Backups" id="backups" actions={<Command words={['backup', 'list']} />}>
+              <div style={{ padding: '0 16px 12px' }}>
+                {backups.interval_seconds === null ? (
+                  <Note tone="warn">Berth makes no backups by itself: set BACKUP_TO and BACKUP_INTERVAL.</Note>
+                ) : (
+                  <Text tone="quiet">
+                    every {durationText(backups.interval_seconds * 1_000)}
+                    {backups.next_at !== null && (
+                      <>
+                        , the next one <Ago at={backups.next_at} />
+                      </>
+                    )}
+                  </Text>
+                )}
+              </div>
+              {backups.items.length > 0 && (
+                <Table
+                  label="Backups"
+                  rows={backups.items}
+                  id={({ id }) => id}
+                  cells={[
+                    { head: 'Made', rowHead: true, cell: (row) => <Ago at={row.started_at} /> },
+                    {
+                      head: 'State',
+                      cell: ({ error, finished_at }) =>
+                        error !== null ? (
+                          <Status mark="bad">{error}</Status>
+                        ) : (
+                          <Status mark={finished_at === null ? 'busy' : 'ok'}>{finished_at === null ? 'not finished' : 'done'}</Status>
+                        ),
+                    },
+                    { head: 'Size', number: true, cell: ({ bytes }) => (bytes === null ? '' : bytesText(bytes)) },
+                    { head: 'By', wide: true, cell: ({ scheduled }) => (scheduled ? 'the schedule' : 'a person') },
+                    { head: 'Name', wide: true, cell: ({ name, target }) => <Code>{name ?? target}</Code> },
+                  ]}
+                />
+              )}
+            </Panel>
+            <Panel flush title="Settings in force" id="settings">
+              <Table
+                label="Settings of the control plane"
+                rows={settings.toSorted((a, b) => Number(a.source === 'default') - Number(b.source === 'default'))}
+                id={({ name }) => name}
+                cells={[
+                  { head: 'Setting', rowHead: true, cell: ({ name }) => <Code>{name}</Code> },
+                  {
+                    head: 'Value',
+                    cell: ({ value, source }) =>
+                      source === 'hidden' ? (
+                        <Text tone="quiet">set; hidden, because it may be a secret</Text>
+                      ) : value === null || value === '' ? (
+                        <Text tone="quiet">{source === 'set' ? 'empty' : 'not set'}</Text>
+                      ) : (
+                        <>
+                          <Code>{value}</Code>{' '}
+                          {source === 'default' && (
+                            <Text tone="quiet" inline>
+                              default
+                            </Text>
+                          )}
+                        </>
+                      ),
+                  },
+                  { head: 'What it does', wide: true, cell: ({ doc }) => <Text size="xs">{doc}</Text> },
+                ]}
+              />
+            </Panel>
+          </Column>
+        )}
+      </Answer>
     </Head>
   );
 }

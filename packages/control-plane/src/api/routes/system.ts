@@ -1,6 +1,6 @@
 /** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
-import { isLate, lastGood, RESTORED, type Restored } from '../../domain/backups.ts';
+import { isLate, lastGood, nextBackupAt, RESTORED, type Restored } from '../../domain/backups.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Holds } from '../holds.ts';
@@ -208,6 +208,25 @@ export function systemRoutes(route: Define, deps: Deps): void {
     schema: stores.schema,
     oldest_agent: OLDEST_AGENT,
   }));
+
+  route('system', async () => {
+    const rows = await stores.backups.list();
+    const time = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
+    const interval = deps.backupIntervalMs;
+    const next = interval === null ? null : Math.max(now(), nextBackupAt(rows, interval));
+    return {
+      settings: settings.inForce,
+      backups: {
+        interval_seconds: interval === null ? null : interval / 1000,
+        next_at: time(next),
+        items: rows.map(({ id, name, target, scheduled, bytes, error, started_at, finished_at }) => ({
+          ...{ id, name, target, scheduled, bytes, error },
+          started_at: new Date(started_at).toISOString(),
+          finished_at: time(finished_at),
+        })),
+      },
+    };
+  });
 
   route('openapi', async () => deps.openapi);
 }

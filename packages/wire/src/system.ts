@@ -1,0 +1,33 @@
+/** The control plane itself: its settings in force and its backups. */
+import { type Static, Type } from 'typebox';
+import { Id, literals, orNull, Time } from './vocabulary.ts';
+
+/** `default`: not set, so the value is the default. `hidden`: it is set, and may be a secret. */
+export const SETTING_SOURCES = ['set', 'default', 'hidden'] as const;
+export const SettingInForce = Type.Object({
+  name: Type.String(),
+  value: orNull(Type.String({ description: 'as an operator writes it; null: hidden, or it has no default' })),
+  source: literals(SETTING_SOURCES),
+  doc: Type.String({ description: 'what it does, as in docs/settings.md' }),
+});
+export type SettingInForce = Static<typeof SettingInForce>;
+
+export const BackupEntry = Type.Object({
+  id: Id,
+  name: orNull(Type.String({ description: 'null while it is made, and if it failed' })),
+  target: Type.String({ description: 'folder or address, without credentials' }),
+  scheduled: Type.Boolean({ description: 'false: somebody made it by hand' }),
+  bytes: orNull(Type.Number()),
+  error: orNull(Type.String()),
+  started_at: Time,
+  finished_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null: it is being made, or its process died' })),
+});
+
+export const System = Type.Object({
+  settings: Type.Array(SettingInForce, { description: 'of the control plane that answers, by name' }),
+  backups: Type.Object({
+    interval_seconds: orNull(Type.Number({ description: 'BACKUP_INTERVAL; null: no scheduled backups' })),
+    next_at: orNull(Time),
+    items: Type.Array(BackupEntry, { description: 'the last ones, newest first' }),
+  }),
+});
