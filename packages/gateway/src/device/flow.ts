@@ -8,10 +8,10 @@ import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
 
 const LONGEST_DEVICE_CODE = 200;
 /**
- * Longest wait until the policy contains a new token; usually it takes milliseconds. The next request for the policy begins after the
- * last policy is on the disk, which took seconds on a busy machine. After this wait the token works a little later.
+ * Longest wait until the policy of this process contains a new token. Usually it takes milliseconds; after this wait the token works a
+ * little later. The other workers and gateways learn of it by their own requests for the policy, within 5 s.
  */
-const TOKEN_IN_POLICY_MS = 5_000;
+const TOKEN_IN_POLICY_MS = 2_000;
 
 export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane, policy }: Context): void {
   const activation = `${config.PUBLIC_URL}/_oauth/device/activate`;
