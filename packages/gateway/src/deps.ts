@@ -51,6 +51,8 @@ export type PolicyClient = {
   view(): PolicyView;
   /** Resolves with true as soon as the policy satisfies `condition`, or with false after `ms`. */
   until(condition: (view: PolicyView) => boolean, ms: number): Promise<boolean>;
+  /** Resolves as soon as all workers of this gateway accept the device token, or after `ms`. */
+  untilTokenKnown(token: string, ms: number): Promise<void>;
   /** Revokes the session here immediately, stores the revocation on disk, and sends it to the control plane as soon as possible. */
   revokeSession(session: Session): Promise<void>;
   /** Records the use of a device token. Uses are sent to the control plane in batches. */

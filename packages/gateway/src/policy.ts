@@ -29,8 +29,20 @@ export type PolicyFollower = PolicyClient & {
   unsentRevocations(): number;
 };
 /** The other workers of this gateway. A revocation by one worker applies to all. */
-export type Peers = { send(revocation: Revocation): void; onRevocation(listener: (revocation: Revocation) => void): void };
-export const NO_PEERS: Peers = { send: () => undefined, onRevocation: () => undefined };
+export type Peers = {
+  send(revocation: Revocation): void;
+  onRevocation(listener: (revocation: Revocation) => void): void;
+  /** Resolves when all others know the device token, or after `ms`. */
+  untilTokenKnown(token: string, ms: number): Promise<void>;
+  /** `known` resolves when this worker knows the token, or after `ms`. */
+  onToken(known: (token: string, ms: number) => Promise<boolean>): void;
+};
+export const NO_PEERS: Peers = {
+  send: () => undefined,
+  onRevocation: () => undefined,
+  untilTokenKnown: () => Promise.resolve(),
+  onToken: () => undefined,
+};
 
 export type PolicyOptions = {
   controlPlane: Client;
@@ -69,9 +81,16 @@ export async function followPolicy(options: PolicyOptions): Promise<PolicyFollow
     repeat(tokenUses.step, { log, signal }),
   ];
 
+  const until: PolicyClient['until'] = (condition, ms) => state.until(condition, AbortSignal.any([signal, AbortSignal.timeout(ms)]));
+  const tokenKnown = (token: string, ms: number): Promise<boolean> => until((view) => view.deviceToken(token) !== undefined, ms);
+  peers.onToken(tokenKnown);
+
   return {
     view: state.view,
-    until: (condition, ms) => state.until(condition, AbortSignal.any([signal, AbortSignal.timeout(ms)])),
+    until,
+    async untilTokenKnown(token, ms) {
+      await Promise.all([tokenKnown(token, ms), peers.untilTokenKnown(token, ms)]);
+    },
     async revokeSession(session) {
       const revocation = { id: session.id, email: session.identity.email, expires_at: new Date(session.expires_at).toISOString() };
       state.revoke(revocation);

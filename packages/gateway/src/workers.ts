@@ -17,6 +17,9 @@ import type { Revocation } from './policy-file.ts';
 /** Messages between primary and workers. prom-client sends its own messages over the same channel. */
 type Message =
   | { berth: 'revoked'; revocation: Revocation }
+  /** `from`: the worker that issued the token; a worker does not know its own number, and the primary process sets it. */
+  | { berth: 'token'; id: number; from: number; token: string; ms: number }
+  | { berth: 'token-known'; id: number; from: number }
   | { berth: 'metrics'; id: number }
   | { berth: 'metrics-text'; id: number; type: string; text: string }
   | { berth: 'drain' }
@@ -42,6 +45,8 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
   let listened = false;
   let failures = 0;
   const pending = new Set<NodeJS.Timeout>();
+  /** Workers that do not know a token yet, by the worker that issued it and its number for the token. */
+  const unknowing = new Map<string, number>();
 
   function fork(): void {
     const worker = cluster.fork();
@@ -67,6 +72,8 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
   async function hear(from: Worker, message: unknown): Promise<void> {
     if (!isMessage(message)) return;
     if (message.berth === 'revoked') for (const worker of others(from)) worker.send(message);
+    if (message.berth === 'token') askOthers(from, message);
+    if (message.berth === 'token-known') oneKnows(message);
     if (message.berth !== 'metrics') return;
     try {
       from.send({
@@ -78,6 +85,26 @@ export function superviseWorkers(count: number, log: Logger, giveUp: () => void)
     } catch (error) {
       log.warn({ err: error }, 'collecting the metrics of all workers failed');
     }
+  }
+
+  function askOthers(from: Worker, message: Extract<Message, { berth: 'token' }>): void {
+    const asked = others(from);
+    const key = `${from.id} ${message.id}`;
+    unknowing.set(key, asked.length);
+    // A worker that exits never answers.
+    setTimeout(() => unknowing.delete(key), message.ms).unref();
+    for (const worker of asked) worker.send({ ...message, from: from.id } satisfies Message);
+    if (asked.length === 0) from.send({ berth: 'token-known', id: message.id, from: from.id } satisfies Message);
+  }
+
+  function oneKnows(message: Extract<Message, { berth: 'token-known' }>): void {
+    const key = `${message.from} ${message.id}`;
+    const left = (unknowing.get(key) ?? 0) - 1;
+    if (left > 0) return void unknowing.set(key, left);
+    if (unknowing.delete(key))
+      all()
+        .find(({ id }) => id === message.from)
+        ?.send(message);
   }
 
   for (let i = 0; i < count; i++) fork();
@@ -118,6 +145,8 @@ export function workerSide(): WorkerSide {
   /** Revocations that arrived before `onRevocation` was called. */
   const early: Revocation[] = [];
   let receive: (revocation: Revocation) => void = (revocation) => void early.push(revocation);
+  let known: (token: string, ms: number) => Promise<boolean> = () => Promise.resolve(false);
+  const pendingTokens = new Map<number, () => void>();
   let drain: () => void = () => undefined;
   let reload: () => void = () => undefined;
   let id = 0;
@@ -127,6 +156,12 @@ export function workerSide(): WorkerSide {
   process.on('message', (message: unknown) => {
     if (!isMessage(message)) return;
     if (message.berth === 'revoked') receive(message.revocation);
+    if (message.berth === 'token') {
+      const { id: number, from, token, ms } = message;
+      // A worker that does not learn of the token in time does not answer.
+      void known(token, ms).then((isKnown) => (isKnown ? send({ berth: 'token-known', id: number, from }) : undefined));
+    }
+    if (message.berth === 'token-known') pendingTokens.get(message.id)?.();
     if (message.berth === 'drain') drain();
     if (message.berth === 'reload') reload();
     if (message.berth === 'metrics-text') {
@@ -143,6 +178,19 @@ export function workerSide(): WorkerSide {
         receive = listener;
         for (const revocation of early.splice(0)) listener(revocation);
       },
+      untilTokenKnown: (token, ms) =>
+        new Promise((resolve) => {
+          const mine = ++id;
+          const done = (): void => {
+            clearTimeout(timer);
+            pendingTokens.delete(mine);
+            resolve();
+          };
+          const timer = setTimeout(done, ms);
+          pendingTokens.set(mine, done);
+          send({ berth: 'token', id: mine, from: 0, token, ms });
+        }),
+      onToken: (f) => void (known = f),
     },
     renderMetrics: () =>
       new Promise((resolve, reject) => {

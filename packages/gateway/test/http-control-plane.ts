@@ -10,6 +10,10 @@ export type HttpControlPlane = {
   kill(): Promise<void>;
   /** Starts again at the same address. */
   start(): Promise<void>;
+  /** Number of held requests for the policy. */
+  held(): number;
+  /** The next poll of a device code gets `token`, and `policy` then reaches one gateway worker after the other, `gapMs` apart. */
+  issue(token: string, policy: Policy, gapMs: number): void;
   calls: { path: string; body: unknown; secret: string | undefined }[];
 };
 
@@ -20,6 +24,7 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
   const calls: HttpControlPlane['calls'] = [];
   const held = new Set<() => void>();
   const used = new Set<string>();
+  let next: { token: string; policy: Policy; gapMs: number } | null = null;
 
   const sendPolicy = (response: ServerResponse): void =>
     void response.writeHead(200, { 'content-type': 'application/json', etag: `"${number}"` }).end(JSON.stringify(policy));
@@ -42,6 +47,15 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
       if (used.has(body.id ?? ''))
         return void response.writeHead(409).end(JSON.stringify({ code: 'code_used', status: 409, title: '', detail: '', type: '' }));
       used.add(body.id ?? '');
+    }
+    if (path === '/api/internal/device-codes/poll' && next !== null) {
+      const { token, policy: withToken, gapMs } = next;
+      policy = withToken;
+      number++;
+      for (const [index, answer] of [...held].entries()) setTimeout(answer, index * gapMs);
+      return void response
+        .writeHead(200, { 'content-type': 'application/json' })
+        .end(JSON.stringify({ result: 'issued', access_token: token }));
     }
     // Like the real control plane, answer held requests for the policy.
     if (path === '/api/internal/sessions/revoke')
@@ -66,6 +80,10 @@ export async function httpControlPlane(first: Policy): Promise<HttpControlPlane>
   return {
     url: `http://127.0.0.1:${port}`,
     publish,
+    held: () => held.size,
+    issue(token, policyWithToken, gapMs) {
+      next = { token, policy: policyWithToken, gapMs };
+    },
     calls,
     start,
     async kill() {

@@ -1,5 +1,6 @@
 /** The gateway as a process: a killed control plane, restarts, several workers, signals, wrong settings. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, open, readFile, rm } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
@@ -164,6 +165,43 @@ describe('several workers', () => {
       async () => (await Promise.all(Array.from({ length: 12 }, () => verify(session)))).every((s) => s === 401),
       { deadlineMs: 5_000 },
     );
+  });
+
+  it('a device token works at each worker as soon as a program has it', async () => {
+    await start({ GATEWAY_WORKERS: '3' });
+    await listening(3);
+    await waitFor('all have the policy', async () =>
+      (await Promise.all(Array.from({ length: 9 }, () => verify(sessionOf())))).every((s) => s === 200),
+    );
+    // The control plane tells the workers one after the other, in any order, so one token alone could reach the slowest worker.
+    const device_tokens: ReturnType<typeof policyOf>['device_tokens'] = [];
+    for (const letter of 'abcdefgh') {
+      const token = `berth_${letter.repeat(43)}`;
+      const hash = createHash('sha256').update(token).digest('hex');
+      device_tokens.push({
+        id: letter,
+        hash,
+        identity: ANNA,
+        expires_at: new Date(Date.now() + 3_600_000).toISOString(),
+        scope: 'projects',
+      });
+      await waitFor('all workers hold a request for the policy', () => controlPlane.held() === 3);
+      controlPlane.issue(token, policyOf({ device_tokens: [...device_tokens] }), 150);
+      const issued = await fetch(`http://127.0.0.1:${port}/_oauth/device/token`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ device_code: 'd' }),
+      });
+      expect([issued.status, await issued.json()]).toEqual([200, expect.objectContaining({ access_token: token })]);
+      const headers = {
+        'X-Forwarded-Method': 'GET',
+        'X-Forwarded-Host': `one.${BASE}`,
+        'X-Forwarded-Uri': '/',
+        Authorization: `Bearer ${token}`,
+      };
+      const answers = await Promise.all(Array.from({ length: 12 }, () => ask('/verify?project=p1', headers)));
+      expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+    }
   });
 
   it('have common metrics', async () => {

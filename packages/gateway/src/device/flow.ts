@@ -8,8 +8,8 @@ import { NO_STORE, OauthError, sendOauthError } from './oauth-error.ts';
 
 const LONGEST_DEVICE_CODE = 200;
 /**
- * Longest wait until the policy of this process contains a new token. Usually it takes milliseconds; after this wait the token works a
- * little later. The other workers and gateways learn of it by their own requests for the policy, within 5 s.
+ * Longest wait until the policy of each worker contains a new token. Usually it takes milliseconds; after this wait the token works a
+ * little later. A gateway on another machine learns of it by its own request for the policy, within 5 s.
  */
 const TOKEN_IN_POLICY_MS = 2_000;
 
@@ -41,7 +41,7 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
     const token = polled.access_token;
     if (token === null) throw new Error('the control plane issued no token');
     // A program may use the token immediately, so wait until /verify accepts it.
-    await policy.until((view) => view.deviceToken(token) !== undefined, TOKEN_IN_POLICY_MS);
+    await policy.untilTokenKnown(token, TOKEN_IN_POLICY_MS);
     // RFC 6749 section 5.1
     return reply.headers(NO_STORE).send({ access_token: token, token_type: 'Bearer', expires_in: DEVICE_TOKEN_SECONDS });
   });
