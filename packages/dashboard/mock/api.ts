@@ -119,23 +119,33 @@ function changeNode(call: Call, what: string, given: Partial<Node>): Node {
   return of;
 }
 
+/** Points up to now: a pause while the agent restarts, then a restart of the container, at which the counters begin again. */
 function metrics(call: Call): AnswerOf<'projectMetrics'> {
   const of = projectOf(call);
   const id = of.running_deployment_id;
-  const points = Array.from({ length: id === null ? 0 : 60 }, (_, minute) => ({
-    at: ago((60 - minute) * 60),
-    deployment_id: id ?? '',
-    started_at: ago(7_200),
-    cpu_seconds: 400 + minute * 14 + 6 * Math.sin(minute / 5),
-    throttled_seconds: minute > 40 ? (minute - 40) * 2 : 0,
-    memory_bytes: (230 + 90 * Math.sin(minute / 9) ** 2) * 1_048_576,
-    memory_limit: of.memory_bytes,
-    restarts: 0,
-    oom_kills: 0,
-    net_rx: minute * 4_000_000,
-    net_tx: minute * 21_000_000,
-  }));
-  return { points, from: ago(3_600), to: ago(0), step_seconds: 60, truncated: false };
+  const to = Date.now();
+  const from = Date.parse(call.query.get('from') ?? ago(3_600));
+  const step = to - from > 86_400_000 + 60_000 ? 900 : 60;
+  const count = id === null || of.stopped ? 0 : Math.floor((to - from) / 1_000 / step);
+  const [pause, restart] = [Math.floor(count * 0.3), Math.floor(count * 0.62)];
+  const points = Array.from({ length: count }, (_, index) => {
+    const since = index < restart ? index + 30 : index - restart + 0.6;
+    const minutes = (since * step) / 60;
+    return {
+      at: new Date(to - (count - index) * step * 1_000).toISOString(),
+      deployment_id: id ?? '',
+      started_at: new Date(to - (count - index + since) * step * 1_000).toISOString().replace(/\d{3}Z$/, '000Z'),
+      cpu_seconds: minutes * 14 + 6 * Math.sin(minutes / 5),
+      throttled_seconds: index > count * 0.8 ? (minutes - (0.8 * count - restart)) * 9 : 0,
+      memory_bytes: (230 + 90 * Math.sin(index / 9) ** 2) * 1_048_576 * (index < restart ? 1 : 0.7),
+      memory_limit: of.memory_bytes,
+      restarts: index < restart ? 0 : 1,
+      oom_kills: index < restart ? 0 : 1,
+      net_rx: minutes * 4_000_000,
+      net_tx: minutes * 21_000_000 + 90_000_000 * Math.sin(minutes / 7),
+    };
+  }).filter((_, index) => index < pause || index > pause + count / 15);
+  return { points, from: new Date(from).toISOString(), to: new Date(to).toISOString(), step_seconds: step, truncated: false };
 }
 
 const hooks = new WeakMap<World, Map<string, AnswerOf<'getHook'>>>();

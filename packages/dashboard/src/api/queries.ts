@@ -37,9 +37,12 @@ export const ask = <N extends RouteName>(name: N, input: Input<N>) =>
     queryFn: ({ signal }): Promise<AnswerOf<N>> => call(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
-/** Reads a resource and keeps it up to date. */
-export const useAsk = <N extends RouteName>(name: N, input: Input<N>, options: { enabled?: boolean } = {}): UseQueryResult<AnswerOf<N>> =>
-  useQuery({ ...ask(name, input), ...options }) as UseQueryResult<AnswerOf<N>>;
+/** Reads a resource and keeps it up to date. `everyMs`: asks again this often, for what no event announces. */
+export const useAsk = <N extends RouteName>(
+  name: N,
+  input: Input<N>,
+  { everyMs = false, ...options }: { enabled?: boolean; everyMs?: number | false } = {},
+): UseQueryResult<AnswerOf<N>> => useQuery({ ...ask(name, input), ...options, refetchInterval: everyMs }) as UseQueryResult<AnswerOf<N>>;
 
 /** Like `useAsk`, with the ETag that a change sends as `If-Match`. */
 export const useAskWithTag = <N extends RouteName>(
