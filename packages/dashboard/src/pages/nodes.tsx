@@ -40,7 +40,7 @@ export const Page = () => {
                   { head: 'Last seen', cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
                   { head: 'Containers', number: true, wide: true, cell: ({ containers }) => containers.length },
                   { head: 'Datasets', number: true, wide: true, cell: ({ cached }) => cached.length },
-                  { head: 'Disk', wide: true, cell: ({ disk }) => (disk === null ? '' : <DiskBar disk={disk} small />) },
+                  { head: 'Disk', cell: ({ disk }) => (disk === null ? '' : <DiskBar disk={disk} small />) },
                 ]}
               />
             )

@@ -223,6 +223,7 @@ function Body({
           <Deployments
             items={deployments.items}
             more={deployments.more}
+            stopped={project.stopped}
             label={`Deployments of ${project.name}`}
             empty={['deploy', '--project', project.name]}
           />
