@@ -4,6 +4,7 @@ import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
 import { benchCli } from '../bench/cli.ts';
 import { benchDashboard } from '../bench/dashboard.ts';
+import { benchDashboardReal } from '../bench/dashboard-real.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
@@ -24,6 +25,8 @@ const { values: options, positionals: wanted } = parseArgs({
     deployments: { type: 'string', default: '100000' },
     /** `agents` also measures what a bare server needs for the same requests. */
     floor: { type: 'boolean', default: false },
+    /** `dashboard` measures the pages of a real control plane with 5,000 projects instead. */
+    real: { type: 'boolean', default: false },
   },
 });
 const agents = (): Promise<string[]> =>
@@ -40,7 +43,7 @@ const BENCHES = {
   anonymous: benchAnonymous,
   cli: benchCli,
   logs: benchLogs,
-  dashboard: benchDashboard,
+  dashboard: options.real ? benchDashboardReal : benchDashboard,
   retention,
 };
 

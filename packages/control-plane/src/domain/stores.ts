@@ -21,7 +21,7 @@ import type { HookStore } from './hooks.ts';
 import type { NotificationStore } from './notifications.ts';
 import type { ProblemStore } from './problems.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
-import type { NameFilter, Page, Paged } from './page.ts';
+import type { NameFilter, Page, Paged, ProjectFilter } from './page.ts';
 import type { SecretStore } from './secrets.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
 import type { UsageStore } from './usage.ts';
@@ -72,7 +72,7 @@ export type ProjectStore = {
   /** Returns the existing records; missing ids are skipped. */
   getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
   /** `access`: only projects that this caller may see. */
-  list(page: Page, filter?: NameFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
+  list(page: Page, filter?: ProjectFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
   /** Returns what decides who may see the project with this id, else with this name; null if there is none. */
   guarded(idOrName: string): Promise<Guarded | null>;
   /** Returns those of these ids that the caller may see. A deleted project counts as it was. */
@@ -107,13 +107,16 @@ export type ProjectStore = {
   runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
 };
 
+/** `attention`: the newest deployment of a project if it failed, and running ones that are not healthy. */
+export type DeploymentFilter = { project_id?: string; status?: DeploymentState; ids?: readonly string[]; attention?: boolean };
+
 export type DeploymentStore = {
   /** Throws not_found. */
   get(id: string): Promise<DeploymentRecord>;
   /** Returns the number of deployments in each state. */
   countByStatus(): Promise<Map<DeploymentState, number>>;
   /** Lists newest first. `access`: only deployments of projects that this caller may see. */
-  list(filter: { project_id?: string; status?: DeploymentState }, page: Page, access?: ProjectAccess): Promise<Paged<DeploymentSummary>>;
+  list(filter: DeploymentFilter, page: Page, access?: ProjectAccess): Promise<Paged<DeploymentSummary>>;
   /** Returns the project of a deployment, as `guarded` of projects; null if there is no such deployment. */
   projectOf(id: string): Promise<Guarded | null>;
   events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;
