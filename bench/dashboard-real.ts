@@ -61,7 +61,7 @@ export async function benchDashboardReal(): Promise<string[]> {
     const login = await context.request.post(`${url}/api/auth/login`, { data: ADMIN, headers: { 'x-session': 'cookie', origin: url } });
     if (!login.ok()) throw new Error(`sign-in: ${login.status()} ${await login.text()}`);
     const pages: Record<string, { at: string; has: string }> = {
-      overview: { at: '/', has: 'attention' },
+      overview: { at: '/', has: `${NOT_WELL + FAILED} things need attention` },
       projects: { at: '/projects', has: 'project-0100' },
       project: { at: '/projects/project-0100', has: 'serves' },
       deployment: { at: `/deployments/${deploymentOf(100)}`, has: 'project-0100 #' },
@@ -74,7 +74,7 @@ export async function benchDashboardReal(): Promise<string[]> {
     const lines = [
       `dashboard: ${PROJECTS} projects, ${DEPLOYMENTS} deployments, ${NODES} nodes; goals for each page: first paint ${GOALS.paintMs} ms, longest task ${GOALS.taskMs} ms, ${GOALS.requests} requests, ${GOALS.kib} KiB of answers`,
     ];
-    for (const [name, page] of Object.entries(pages)) { const l = `dashboard: ${name}: ${await measure(context, app, url, page)}`; console.error(l); lines.push(l); }
+    for (const [name, page] of Object.entries(pages)) lines.push(`dashboard: ${name}: ${await measure(context, app, url, page)}`);
     return lines;
   } finally {
     await browser.close();

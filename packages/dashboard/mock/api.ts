@@ -99,7 +99,10 @@ function changeProject(call: Call, change: (of: Project) => void): Project {
 const item = ({ events: _e, placement: _p, commit_status: _c, ...row }: Deployment) => row;
 function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
   const status = call.query.get('status');
+  const ids = call.query.get('ids')?.split(',');
+  if (ids !== undefined) return page(ids.flatMap((id) => call.world.deployment(id) ?? []).map(item), call.query);
   let rows = call.world.deployments(of);
+  if (call.query.get('attention') === 'true') rows = needAttention(rows);
   if (status !== null) {
     // Only the newest ones are searched: `large` has 100,000.
     const newest = Array.from({ length: Math.min(rows.length, 5_000) }, (_, index) => rows.at(index));
@@ -107,6 +110,17 @@ function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
   }
   const { items, next_cursor } = page(rows, call.query);
   return { items: items.map(item), next_cursor };
+}
+
+/** Only the newest ones are searched, as for a state. */
+function needAttention(rows: Rows<Deployment>): Rows<Deployment> {
+  const seen = new Set<string>();
+  const newest = Array.from({ length: Math.min(rows.length, 200) }, (_, index) => rows.at(index)).filter((row) => row !== undefined);
+  return newest.filter(({ project_id, status, health }) => {
+    const first = !seen.has(project_id);
+    seen.add(project_id);
+    return (first && status === 'failed') || (status === 'running' && health !== null && health.status !== 'healthy');
+  });
 }
 
 function deploy(call: Call, given: Partial<Deployment>): Deployment {
@@ -228,7 +242,12 @@ const HANDLERS: Handlers = {
   }),
   listProjects: ({ world, query, role }) =>
     page(
-      named(world.projects, query).map((row) => shown(row, role)),
+      named(world.projects, query)
+        .filter(({ name, domain_prefix, git_url }) =>
+          `${name} ${domain_prefix} ${git_url}`.toLowerCase().includes(query.get('find')?.toLowerCase() ?? ''),
+        )
+        .filter(({ certificate }) => query.get('attention') !== 'true' || (certificate?.problem ?? null) !== null)
+        .map((row) => shown(row, role)),
       query,
     ),
   getProject: (call) => shown(projectOf(call), call.role),

@@ -2,6 +2,7 @@
 import {
   type InfiniteData,
   infiniteQueryOptions,
+  keepPreviousData,
   QueryClient,
   queryOptions,
   type UseInfiniteQueryResult,
@@ -57,12 +58,15 @@ export const useAskWithTag = <N extends RouteName>(
 type ItemOf<N extends RouteName> = AnswerOf<N> extends { items: (infer I)[] } ? I : never;
 type Page<N extends RouteName> = { items: ItemOf<N>[]; next_cursor: string | null };
 
-/** Pages of a list. `items` has all pages that were read; `more` reads the next one. */
+/**
+ * Pages of a list. `items` has all pages that were read; `more` reads the next one. `keep`: while a search with other words runs, the
+ * rows of the one before stay.
+ */
 export function useList<N extends RouteName>(
   name: N,
   input: Input<N>,
-  options: { enabled?: boolean } = {},
-): { items: ItemOf<N>[]; more: (() => void) | null; query: UseInfiniteQueryResult<InfiniteData<Page<N>>> } {
+  { keep = false, ...options }: { enabled?: boolean; keep?: boolean } = {},
+): { items: ItemOf<N>[]; more: (() => void) | null; hasMore: boolean; query: UseInfiniteQueryResult<InfiniteData<Page<N>>> } {
   const query = useInfiniteQuery({
     ...infiniteQueryOptions({
       queryKey: [name, input, 'pages'],
@@ -75,7 +79,9 @@ export function useList<N extends RouteName>(
       getNextPageParam: (last: Page<N>) => last.next_cursor,
     }),
     ...options,
+    ...(keep ? { placeholderData: keepPreviousData } : {}),
   });
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
-  return { items, more: query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null, query };
+  const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
+  return { items, more, hasMore: query.hasNextPage, query };
 }

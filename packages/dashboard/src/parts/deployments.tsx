@@ -58,7 +58,7 @@ export function Deployments({ items, more, withProject = false, stopped = false,
       rowHead: true,
       cell: (item) => (
         <PageLink to="/deployments/$id" params={{ id: item.id }} size="sm">
-          {withProject ? `${projectName(item.project_id)} ` : ''}#{item.generation}
+          {withProject ? `${projectName(item.project_id)}\u00A0` : ''}#{item.generation}
         </PageLink>
       ),
     },
