@@ -22,6 +22,8 @@ import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { OutLink, PageLink, Text } from '../ui/text.tsx';
 
+/** The control plane searches for at most this many characters. */
+const LONGEST_SEARCH = 253;
 /** Projects of one request, and deployments of one. */
 const PAGE = 50;
 
@@ -37,7 +39,7 @@ export const Page = () => {
   const navigate = useNavigate();
   const search = useSearch({ strict: false }) as Record<string, string>;
   const typed = search['find'] ?? '';
-  const find = useDeferredValue(typed.trim());
+  const find = useDeferredValue(typed.trim().slice(0, LONGEST_SEARCH));
   const projects = useList('listProjects', { query: { limit: PAGE, ...(find === '' ? {} : { find }) } }, { keep: true });
   const live = useLive(projects.items);
   const attention = useAttention();
