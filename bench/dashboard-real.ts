@@ -62,7 +62,7 @@ export async function benchDashboardReal(): Promise<string[]> {
     if (!login.ok()) throw new Error(`sign-in: ${login.status()} ${await login.text()}`);
     const pages: Record<string, { at: string; has: string }> = {
       overview: { at: '/', has: `${NOT_WELL + FAILED} things need attention` },
-      projects: { at: '/projects', has: 'project-0100' },
+      projects: { at: '/projects', has: 'project-0049' },
       project: { at: '/projects/project-0100', has: 'serves' },
       deployment: { at: `/deployments/${deploymentOf(100)}`, has: 'project-0100 #' },
       activity: { at: '/activity', has: 'Events' },
