@@ -207,7 +207,12 @@ export const ROUTES = {
       project_id: Type.Optional(Id),
       status: Type.Optional(literals(DEPLOYMENT_STATES)),
       ids: Type.Optional(
-        Type.String({ minLength: 1, maxLength: 4_000, pattern: '^[^,]+(,[^,]+){0,99}$', description: 'ids, separated by commas: only these' }),
+        Type.String({
+          minLength: 1,
+          maxLength: 4_000,
+          pattern: '^[^,]+(,[^,]+){0,99}$',
+          description: 'ids, separated by commas: only these',
+        }),
       ),
       attention: Type.Optional(
         Type.Boolean({ description: 'only the newest of a project if it failed, and running ones that are not healthy' }),

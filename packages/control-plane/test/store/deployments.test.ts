@@ -81,7 +81,8 @@ test('deployments that need attention: the newest of a project if it failed, and
   const health = (status: 'healthy' | 'unhealthy' | 'unknown') => ({ status, since: NOW, detail: null });
   const make = async (name: string, ...rows: Partial<DeploymentRecord>[]): Promise<void> => {
     const project = await projectIn(stores, name);
-    for (const [index, row] of rows.entries()) await deploymentIn(stores, project, `${name}-${index + 1}`, { generation: index + 1, ...row });
+    for (const [index, row] of rows.entries())
+      await deploymentIn(stores, project, `${name}-${index + 1}`, { generation: index + 1, ...row });
   };
   await make('well', { status: 'failed' }, { status: 'running', health: health('healthy') });
   await make('broken', { status: 'running', health: health('healthy') }, { status: 'failed' });

@@ -24,7 +24,11 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
   const [typed, setTyped] = useState('');
   const [chosen, setChosen] = useState(0);
   const wanted = useDeferredValue(typed);
-  const projects = useList('listProjects', { query: { limit: FOUND, ...(wanted === '' ? {} : { find: wanted.slice(0, LONGEST_SEARCH) }) } }, { keep: true });
+  const projects = useList(
+    'listProjects',
+    { query: { limit: FOUND, ...(wanted === '' ? {} : { find: wanted.slice(0, LONGEST_SEARCH) }) } },
+    { keep: true },
+  );
   const nodes = useList('listNodes', { query: { limit: 200 } });
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   const list = useRef<HTMLUListElement>(null);

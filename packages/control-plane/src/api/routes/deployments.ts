@@ -121,7 +121,8 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
     const contextOf = await contextsOf(items, running);
     return { items: items.map((d) => deploymentItem(d, contextOf(d), settings)), next_cursor: next };
   }
-  const stateFilter = (query: Pick<DeploymentFilter, 'status'>): DeploymentFilter => (query.status === undefined ? {} : { status: query.status });
+  const stateFilter = (query: Pick<DeploymentFilter, 'status'>): DeploymentFilter =>
+    query.status === undefined ? {} : { status: query.status };
 
   route('listDeployments', ({ query, access }) =>
     list(

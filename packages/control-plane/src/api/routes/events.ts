@@ -31,11 +31,7 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   });
 
   /** Reads a page of events. `next` also passes events that the caller may not see, so that they are not read again. */
-  async function read(
-    after: number | null,
-    limit: number,
-    caller: Caller,
-  ): Promise<{ items: Event[]; next: number; gap: boolean }> {
+  async function read(after: number | null, limit: number, caller: Caller): Promise<{ items: Event[]; next: number; gap: boolean }> {
     const { items, oldest, newest, gap } = await stores.events.read(after, limit, caller.access);
     const next = items.length < limit ? newest : (items.at(-1)?.seq ?? newest);
     const seen = items.filter((event) => maySee(event, caller)).map(eventView);
