@@ -32,6 +32,7 @@ const { values: options, positionals: wanted } = parseArgs({
 const agents = (): Promise<string[]> =>
   benchAgents({ agents: Number(options.agents), profile: options.profile ?? null, floor: options.floor });
 const retention = (): Promise<string[]> => benchRetention({ deployments: Number(options.deployments) });
+const dashboard = (): Promise<string[]> => (options.real ? benchDashboardReal() : benchDashboard());
 const BENCHES = {
   deploy: benchDeploy,
   push: benchPush,
@@ -43,7 +44,7 @@ const BENCHES = {
   anonymous: benchAnonymous,
   cli: benchCli,
   logs: benchLogs,
-  dashboard: options.real ? benchDashboardReal : benchDashboard,
+  dashboard,
   retention,
 };
 

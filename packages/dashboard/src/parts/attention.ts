@@ -1,4 +1,4 @@
-/** What needs people, as the control plane finds it: no page reads all projects for it. */
+/** Needs of people, as the control plane finds them: no page reads all projects for it. */
 import { useEffect } from 'react';
 import { useList } from '../api/queries.ts';
 

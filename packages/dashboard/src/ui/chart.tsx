@@ -17,7 +17,7 @@ type ChartProps = {
   format: (value: number) => string;
   /** Steps between the marks of the scale. */
   steps?: number[];
-  /** What the chart shows, in words. */
+  /** The chart in words. */
   summary: string;
 };
 
