@@ -1,6 +1,6 @@
 import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
-import { useQueries } from '@tanstack/react-query';
+import { keepPreviousData, useQueries } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue } from 'react';
 import { Page as Head } from '../app/page.tsx';
@@ -31,7 +31,13 @@ const PAGE = 50;
 function useLive(projects: readonly Project[]): Map<string, DeploymentItem> {
   const ids = projects.flatMap(({ running_deployment_id }) => running_deployment_id ?? []);
   const parts = Array.from({ length: Math.ceil(ids.length / PAGE) }, (_, part) => ids.slice(part * PAGE, (part + 1) * PAGE));
-  const answers = useQueries({ queries: parts.map((part) => ask('listDeployments', { query: { ids: part.join(','), limit: PAGE } })) });
+  // When one project deploys, the others keep their states until the new answer is there.
+  const answers = useQueries({
+    queries: parts.map((part) => ({
+      ...ask('listDeployments', { query: { ids: part.join(','), limit: PAGE } }),
+      placeholderData: keepPreviousData,
+    })),
+  });
   return new Map(answers.flatMap(({ data }) => data?.items.map((item) => [item.project_id, item] as const) ?? []));
 }
 
