@@ -62,6 +62,8 @@ export const Page = () => {
         <form
           onSubmit={(event) => {
             event.preventDefault();
+            // Each request would have another time, so that useChange sees no repetition.
+            if (create.busy) return;
             const expires_at = new Date(Date.now() + (days ?? 90) * DAY_MS).toISOString();
             void create.run({ body: { name, role, expires_at, ...(projects.length === 0 ? {} : { projects }) } });
           }}
