@@ -1,5 +1,5 @@
 /** The dashboard in Chromium, with the real control plane, agents, engine and Traefik. Pictures: .berth/pictures/dashboard. */
-import { cp, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
@@ -264,16 +264,16 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await waitFor('the absence is over', () => Promise.resolve(Date.now() - awaySince > ABSENCE_MS), { deadlineMs: 2 * ABSENCE_MS });
     const said = await page.locator('[data-banner="away"]').textContent();
     const next = await cpTo(`${folder}-next`);
-    const index = await readFile(join(next, 'index.html'), 'utf8');
-    const [main = ''] = /index-[\w-]+\.js/.exec(index) ?? [];
-    // The other files import the first script by its name.
-    for (const file of await readdir(join(next, 'assets'))) {
-      const path = join(next, 'assets', file);
-      if (file.endsWith('.gz')) await rm(path);
-      else if (file.endsWith('.js')) await writeFile(path, (await readFile(path, 'utf8')).replaceAll(main, 'index-next.js'));
+    // Browsers keep files for a year by their names, so each file of another version has another one.
+    const names = (await readdir(join(next, 'assets'))).filter((file) => file.endsWith('.js'));
+    const renamed = (text: string): string => names.reduce((all, name) => all.replaceAll(name, name.replace('.js', '-next.js')), text);
+    for (const name of names) {
+      const path = join(next, 'assets', name);
+      await writeFile(path.replace('.js', '-next.js'), renamed(await readFile(path, 'utf8')));
+      await rm(path);
+      await rm(`${path}.gz`);
     }
-    await rename(join(next, 'assets', main), join(next, 'assets', 'index-next.js'));
-    await writeFile(join(next, 'index.html'), index.replace(main, 'index-next.js'));
+    await writeFile(join(next, 'index.html'), renamed(await readFile(join(next, 'index.html'), 'utf8')));
     await world.berth.controlPlane.start({ DASHBOARD_DIR: next });
     await page.locator('[data-banner="away"]').waitFor({ state: 'detached' });
     await page.locator('[data-banner="outdated"]').waitFor();
@@ -495,7 +495,10 @@ async function seriousFindings(page: Page): Promise<string[]> {
 
 async function loaded(page: Page): Promise<void> {
   await page.locator('h1').waitFor();
-  await waitFor('the page has loaded', async () => (await page.getByText(/^Loading /).count()) === 0);
+  await waitFor(
+    'the page has loaded',
+    async () => (await page.getByText(/^Loading /).count()) + (await page.locator('[data-ghost]').count()) === 0,
+  );
 }
 
 /** Presses Tab until the focus leaves the page. */

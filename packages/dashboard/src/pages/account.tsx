@@ -30,11 +30,15 @@ export const Page = () => {
   const [projects, setProjects] = useState<string[]>([]);
   const [secret, setSecret] = useState<string | null>(null);
   const nameOf = useProjectNames();
-  const create = useChange('createToken', (answer) => {
-    setSecret(answer.token);
-    setName('');
-    setProjects([]);
-  });
+  const create = useChange(
+    'createToken',
+    (answer) => {
+      setSecret(answer.token);
+      setName('');
+      setProjects([]);
+    },
+    { once: true },
+  );
   const revoke = useChange('deleteToken');
   const [old, setOld] = useState('');
   const [next, setNext] = useState('');
@@ -62,8 +66,6 @@ export const Page = () => {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            // Each request would have another time, so that useChange sees no repetition.
-            if (create.busy) return;
             const expires_at = new Date(Date.now() + (days ?? 90) * DAY_MS).toISOString();
             void create.run({ body: { name, role, expires_at, ...(projects.length === 0 ? {} : { projects }) } });
           }}

@@ -13,8 +13,15 @@ export type Change<N extends RouteName> = {
   reset: () => void;
 };
 
-/** `run` returns null after an error, which `error` then has, and for a change that runs already. */
-export function useChange<N extends RouteName>(name: N, then?: (answer: AnswerOf<N>) => void): Change<N> {
+/**
+ * `run` returns null after an error, which `error` then has, and for a change that runs already. `once`: any other change counts as the
+ * same one, for a form whose input has the present time.
+ */
+export function useChange<N extends RouteName>(
+  name: N,
+  then?: (answer: AnswerOf<N>) => void,
+  { once = false }: { once?: boolean } = {},
+): Change<N> {
   const mutation = useMutation({
     mutationFn: (input: CallInput<N>) => call(name, input),
     onSuccess: (answer) => {
@@ -26,7 +33,7 @@ export function useChange<N extends RouteName>(name: N, then?: (answer: AnswerOf
   const running = useRef(new Set<string>());
   return {
     run: async (input) => {
-      const key = JSON.stringify(input);
+      const key = once ? '' : JSON.stringify(input);
       if (running.current.has(key)) return null;
       running.current.add(key);
       try {

@@ -149,7 +149,7 @@ export function Chart({ label, at, lines, from, to, format, steps, summary }: Ch
         aria-valuetext={here === null ? summary : known(here)}
         onKeyDown={move}
         onBlur={() => plot.current?.setCursor({ left: -10, top: -10 })}
-        style={{ minHeight: HEIGHT }}
+        style={{ minHeight: HEIGHT, overflow: 'hidden' }}
       />
     </figure>
   );
