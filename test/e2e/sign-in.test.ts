@@ -302,10 +302,23 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await fillIn(tab, GRACE);
     await tab.getByRole('heading', { level: 1, name: 'alpha' }).waitFor();
     expect(tab.url()).toBe(`${world.berth.publicUrl}/projects/alpha/settings`);
-    await picture('9-dashboard', tab);
+    await picture('14-dashboard', tab);
     expect(await tab.evaluate('document.cookie')).toBe('');
     await tab.goto(`${world.berth.publicUrl}/account`);
     await tab.getByText(`${GRACE.email}, role admin`).waitFor();
+
+    // The session ends while somebody types: the login opens in a tab of its own, and the page keeps the text.
+    await tab.goto(`${world.berth.publicUrl}/projects/alpha/settings`);
+    await tab.getByLabel('Dockerfile').fill('Dockerfile.prod');
+    expect(await tab.evaluate(async () => (await fetch('/api/auth/logout', { method: 'POST' })).status)).toBe(204);
+    await tab.getByText('Your session ended').waitFor({ timeout: 30_000 });
+    await picture('15-session-ended', tab);
+    const opened = context.waitForEvent('page');
+    await tab.getByRole('dialog').getByRole('link', { name: 'Sign in with the identity provider of your team' }).click();
+    // The session of the gateway goes on, so it asks nothing in the new tab.
+    await opened;
+    await tab.getByText('Your session ended').waitFor({ state: 'detached' });
+    expect(await tab.getByLabel('Dockerfile').inputValue()).toBe('Dockerfile.prod');
     await context.close();
   });
 });

@@ -196,9 +196,12 @@ const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: Dep
     return { dataset_id, name: current?.name ?? name, mode, version, current_version, moved_on };
   });
 
-/** A healthy container with old project settings is `drifted` too. `unhealthy` and `unknown` are worse and stay. */
-function healthView(d: Pick<DeploymentRecord, 'health'>, undeployed: DeploymentContext['undeployed']): Deployment['health'] {
-  if (d.health === null) return null;
+/**
+ * Health describes what runs (docs/interfaces.md "Deployment"): a retired deployment has none, although the record keeps its last one.
+ * A healthy container with old project settings is `drifted` too. `unhealthy` and `unknown` are worse and stay.
+ */
+function healthView(d: Pick<DeploymentRecord, 'status' | 'health'>, undeployed: DeploymentContext['undeployed']): Deployment['health'] {
+  if (d.status !== 'running' || d.health === null) return null;
   if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
     return { ...d.health, since: time(d.health.since) };
   const { detail, since } = undeployed;
