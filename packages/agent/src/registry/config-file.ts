@@ -2,9 +2,9 @@
  * The registry's configuration file (REGISTRY_CONFIG), which makes the registry read-only: distribution has no other way. A change takes
  * effect with a restart. A marker in STATE_DIR says that this agent made it read-only, so that a later process undoes it.
  */
-import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
-import { type Document, parseDocument } from 'yaml';
+import { type Document, isMap, parseDocument } from 'yaml';
 import { TaskFailure } from '../tools/failures.ts';
 
 export type RegistryConfigFile = {
@@ -23,8 +23,9 @@ export type RegistryConfigFile = {
 };
 
 const READ_ONLY = ['storage', 'maintenance', 'readonly', 'enabled'];
-/** `original`: the file before the change; `written`: the file with the change. */
-type Marker = { original: string; written: string };
+type Access = { mode: number; uid: number; gid: number };
+/** `original`: the file before the change; `written`: the file with the change; `access`: its mode and owner, missing in markers of earlier versions. */
+type Marker = { original: string; written: string; access?: Access };
 
 export function createRegistryConfigFile(path: string, markerPath: string): RegistryConfigFile {
   const marker = async (): Promise<Marker | null> => {
@@ -51,20 +52,25 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
       const { text, document } = await read();
       document.setIn(READ_ONLY, true);
       const written = document.toString();
-      await replaceFile(markerPath, JSON.stringify({ original: text, written } satisfies Marker), 0o600);
+      const { mode, uid, gid } = await stat(path);
+      await replaceFile(markerPath, JSON.stringify({ original: text, written, access: { mode, uid, gid } } satisfies Marker));
       await failPoint('clean.marked');
       await replaceFile(path, written);
     },
     async setWritable() {
       const left = await marker();
       if (left === null) return;
-      const present = await readFile(path, 'utf8');
+      const present = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
+        // Somebody removed it: without the file, the registry would not start again.
+        if (error.code === 'ENOENT') return '';
+        throw error;
+      });
       if (present === left.original) return;
       // A person changed the file meanwhile: only our setting goes. An empty or torn file is restored.
       const document = parseDocument(present);
-      const isOurs = present === left.written || document.errors.length > 0 || !document.has('storage');
-      if (!isOurs) document.deleteIn(READ_ONLY);
-      await replaceFile(path, isOurs ? left.original : document.toString());
+      const isOurs = isMixture(present, left) || document.errors.length > 0 || !document.has('storage');
+      if (!isOurs) removeReadOnly(document);
+      await replaceFile(path, isOurs ? left.original : document.toString(), left.access);
     },
     forget: () => rm(markerPath, { force: true }),
     async isReadOnlyByOperator() {
@@ -77,16 +83,63 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
   };
 }
 
-/** Replaces a file in one step. A file that is a mount point cannot be replaced: it is written in place. */
-async function replaceFile(path: string, text: string, mode?: number): Promise<void> {
+function removeReadOnly(document: Document): void {
+  document.deleteIn(READ_ONLY);
+  for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
+    const parent = READ_ONLY.slice(0, depth);
+    const left = document.getIn(parent);
+    if (isMap(left) && left.items.length === 0) document.deleteIn(parent);
+  }
+}
+
+/** Whether a process died while it wrote the file in place: each character is that of one of both texts. */
+function isMixture(text: string, { original, written }: Marker): boolean {
+  if (text.length !== original.length && text.length !== written.length) return false;
+  for (let i = 0; i < text.length; i++) if (text[i] !== original[i] && text[i] !== written[i]) return false;
+  return true;
+}
+
+/**
+ * Replaces a file in one step, with its mode and its owner: the registry may not be allowed to read it otherwise. It is written in place
+ * where it cannot be replaced: it is a mount point, the folder is not writable, its owner cannot be kept, or the disk is full.
+ */
+async function replaceFile(link: string, text: string, access?: Access): Promise<void> {
+  // A symlink stays one.
+  const path = await realpath(link).catch(() => link);
   const found = await stat(path).catch(() => null);
+  const draft = `${path}.berth`;
   try {
-    await writeFile(`${path}.berth`, text, { mode: mode ?? (found === null ? 0o600 : found.mode & 0o777), flush: true });
-    await rename(`${path}.berth`, path);
+    await writeFile(draft, text, { mode: 0o600, flush: true });
+    const wanted = found ?? access;
+    if (wanted !== undefined) {
+      const { uid, gid } = await stat(draft);
+      if (uid !== wanted.uid || gid !== wanted.gid) await chown(draft, wanted.uid, wanted.gid);
+      await chmod(draft, wanted.mode & 0o7777);
+    }
+    await rename(draft, path);
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    await rm(`${path}.berth`, { force: true }).catch(() => undefined);
-    if (!['EBUSY', 'EROFS', 'EACCES', 'EXDEV'].includes(code ?? '')) throw error;
-    await writeFile(path, text, { flush: true });
+    await rm(draft, { force: true }).catch(() => undefined);
+    if (found === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+    await overwrite(path, Buffer.from(text), found.size);
+  }
+}
+const IN_PLACE = ['EBUSY', 'EROFS', 'EACCES', 'EPERM', 'EXDEV', 'ENOSPC', 'EDQUOT'];
+
+/** The part that needs room comes first: without room, the file stays as it was. */
+async function overwrite(path: string, bytes: Buffer, size: number): Promise<void> {
+  const file = await open(path, 'r+');
+  const write = async (from: number, to: number): Promise<void> => {
+    for (let at = from; at < to; ) at += (await file.write(bytes, at, to - at, at)).bytesWritten;
+  };
+  try {
+    await write(size, bytes.length).catch(async (error: unknown) => {
+      await file.truncate(size);
+      throw error;
+    });
+    await write(0, Math.min(size, bytes.length));
+    await file.truncate(bytes.length);
+    await file.sync();
+  } finally {
+    await file.close();
   }
 }
