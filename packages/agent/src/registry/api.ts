@@ -28,9 +28,14 @@ const MANIFESTS = [...INDEXES, 'application/vnd.oci.image.manifest.v1+json', 'ap
   ', ',
 );
 
-export type RegistryApiDeps = { settings: () => AgentConfig | null; isInsecure: IsInsecure };
+export type RegistryApiDeps = {
+  settings: () => AgentConfig | null;
+  isInsecure: IsInsecure;
+  /** REGISTRY_URL; undefined: the address of the settings. */
+  url: string | undefined;
+};
 
-export function createRegistryApi({ settings, isInsecure }: RegistryApiDeps): RegistryApi {
+export function createRegistryApi({ settings, isInsecure, url: own }: RegistryApiDeps): RegistryApi {
   let scheme: { host: string; origin: string } | null = null;
 
   async function originOf(host: string, signal: AbortSignal): Promise<string> {
@@ -45,17 +50,18 @@ export function createRegistryApi({ settings, isInsecure }: RegistryApiDeps): Re
     const config = settings();
     if (config === null || config.registry_addr === '') throw new TaskFailure('registry_missing', '');
     const host = config.registry_addr.split('/')[0] ?? '';
-    const origin = await originOf(host, signal);
+    const origin = own ?? (await originOf(host, signal));
     const basic: Record<string, string> =
       config.registry_user === ''
         ? {}
         : { authorization: `Basic ${Buffer.from(`${config.registry_user}:${config.registry_password}`).toString('base64')}` };
+    const limited = (): AbortSignal => AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
     const send = (url: string, headers: Record<string, string>): Promise<Response> =>
       fetch(url, {
         method,
         redirect: 'manual',
         headers: { accept: MANIFESTS, ...headers },
-        signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]),
+        signal: limited(),
       });
     const url = `${origin}/v2/${path}`;
     const answer = await send(url, basic);
@@ -63,7 +69,7 @@ export function createRegistryApi({ settings, isInsecure }: RegistryApiDeps): Re
     if (answer.status !== 401 || !/^bearer /i.test(challenge)) return answer;
     await answer.body?.cancel();
     const repository = path.replace(/\/(manifests|blobs)\/.*$/, '');
-    const token = await fetch(tokenUrl(challenge, repository, origin, 'pull,push,delete'), { headers: basic, signal });
+    const token = await fetch(tokenUrl(challenge, repository, origin, 'pull,push,delete'), { headers: basic, signal: limited() });
     const answered = (await token.json()) as { token?: string; access_token?: string };
     return send(url, { authorization: `Bearer ${answered.token ?? answered.access_token ?? ''}` });
   }
