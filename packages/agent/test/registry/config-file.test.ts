@@ -80,7 +80,7 @@ describe('REGISTRY_CONFIG', () => {
   });
 
   it('stays read-only when the operator wants that', async () => {
-    await writeFile(path, `${TEXT.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }')}`);
+    await writeFile(path, TEXT.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }'));
     expect(await file.isReadOnlyByOperator()).toBe(true);
   });
 
