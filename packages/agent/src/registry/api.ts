@@ -33,9 +33,11 @@ export type RegistryApiDeps = {
   isInsecure: IsInsecure;
   /** REGISTRY_URL; undefined: the address of the settings. */
   url: string | undefined;
+  /** How long an answer may take. */
+  answerMs?: number;
 };
 
-export function createRegistryApi({ settings, isInsecure, url: own }: RegistryApiDeps): RegistryApi {
+export function createRegistryApi({ settings, isInsecure, url: own, answerMs = ANSWER_MS }: RegistryApiDeps): RegistryApi {
   let scheme: { host: string; origin: string } | null = null;
 
   async function originOf(host: string, signal: AbortSignal): Promise<string> {
@@ -55,7 +57,7 @@ export function createRegistryApi({ settings, isInsecure, url: own }: RegistryAp
       config.registry_user === ''
         ? {}
         : { authorization: `Basic ${Buffer.from(`${config.registry_user}:${config.registry_password}`).toString('base64')}` };
-    const limited = (): AbortSignal => AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]);
+    const limited = (): AbortSignal => AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
     const send = (url: string, headers: Record<string, string>): Promise<Response> =>
       fetch(url, {
         method,

@@ -16,15 +16,19 @@ export type RegistryConfigFile = {
   /** Restores the file. The marker stays until `forget`. */
   setWritable(): Promise<void>;
   forget(): Promise<void>;
+  /** Writes the marker if an agent whose state is lost made the registry read-only. Only while no other agent cleans. */
+  adopt(): Promise<void>;
   /** The operator made it read-only, not an agent. */
   isReadOnlyByOperator(): Promise<boolean>;
   /** Folder of the images; null if they are not on a file system. */
   folder(): Promise<string | null>;
 };
 
+/** In the file while an agent cleans: an agent whose state is lost knows that no person made the registry read-only. */
+const NOTE = '# Berth makes the registry read-only while it cleans it (docs/clean-up.md)';
 const READ_ONLY = ['storage', 'maintenance', 'readonly', 'enabled'];
 type Access = { mode: number; uid: number; gid: number };
-/** `original`: the file before the change; `written`: the file with the change; `access`: its mode and owner, missing in markers of earlier versions. */
+/** `original`: the file before the change; `written`: the file with it; `access`: its mode and owner (earlier versions wrote none). */
 type Marker = { original: string; written: string; access?: Access };
 
 export function createRegistryConfigFile(path: string, markerPath: string): RegistryConfigFile {
@@ -45,15 +49,18 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
       throw new TaskFailure('registry_not_read_only', `REGISTRY_CONFIG (${path}) is no YAML: ${document.errors[0]?.message ?? ''}`);
     return { text, document };
   }
+  async function mark(original: string, written: string): Promise<void> {
+    const { mode, uid, gid } = await stat(path);
+    await replaceFile(markerPath, JSON.stringify({ original, written, access: { mode, uid, gid } } satisfies Marker));
+  }
   return {
     path,
     isMarked: async () => (await marker()) !== null,
     async setReadOnly() {
       const { text, document } = await read();
       document.setIn(READ_ONLY, true);
-      const written = document.toString();
-      const { mode, uid, gid } = await stat(path);
-      await replaceFile(markerPath, JSON.stringify({ original: text, written, access: { mode, uid, gid } } satisfies Marker));
+      const written = `${document.toString()}${NOTE}\n`;
+      await mark(text, written);
       await failPoint('clean.marked');
       await replaceFile(path, written);
     },
@@ -69,8 +76,13 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
       // A person changed the file meanwhile: only our setting goes. An empty or torn file is restored.
       const document = parseDocument(present);
       const isOurs = isMixture(present, left) || document.errors.length > 0 || !document.has('storage');
-      if (!isOurs) removeReadOnly(document);
-      await replaceFile(path, isOurs ? left.original : document.toString(), left.access);
+      await replaceFile(path, isOurs ? left.original : withoutReadOnly(present), left.access);
+    },
+    async adopt() {
+      if ((await marker()) !== null) return;
+      const { text, document } = await read();
+      if (!text.includes(NOTE) || document.getIn(READ_ONLY) !== true) return;
+      await mark(withoutReadOnly(text), text);
     },
     forget: () => rm(markerPath, { force: true }),
     async isReadOnlyByOperator() {
@@ -83,13 +95,16 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
   };
 }
 
-function removeReadOnly(document: Document): void {
+/** Removes the setting and the note from a file. */
+function withoutReadOnly(text: string): string {
+  const document = parseDocument(text.replace(`${NOTE}\n`, ''));
   document.deleteIn(READ_ONLY);
   for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
     const parent = READ_ONLY.slice(0, depth);
     const left = document.getIn(parent);
     if (isMap(left) && left.items.length === 0) document.deleteIn(parent);
   }
+  return document.toString();
 }
 
 /** Whether a process died while it wrote the file in place: each character is that of one of both texts. */

@@ -27,6 +27,7 @@ export function createCleanHandler({ registry, locks }: { registry: RegistryPart
     // An earlier attempt of this process may still be undoing its work.
     const release = await locks.acquire(REGISTRY_LOCK, signal);
     try {
+      await file.adopt();
       await collector.recover(signal);
       if (await file.isReadOnlyByOperator())
         throw new TaskFailure(

@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { chmod, chown, link, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { parse } from 'yaml';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createRegistryConfigFile, type RegistryConfigFile } from '../../src/registry/config-file.ts';
 
@@ -64,10 +65,11 @@ describe('REGISTRY_CONFIG', () => {
   ])('%s meanwhile', async (_, edit, check) => {
     await file.setReadOnly();
     await writeFile(path, edit(await text()));
+    await file.adopt();
     await restarted();
     const left = await text();
     check(left);
-    expect(left).not.toContain('readonly');
+    expect(left).not.toMatch(/readonly|Berth/);
   });
 
   it('is there again after a person deleted it', async () => {
@@ -80,8 +82,23 @@ describe('REGISTRY_CONFIG', () => {
   });
 
   it('stays read-only when the operator wants that', async () => {
-    await writeFile(path, TEXT.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }'));
-    expect(await file.isReadOnlyByOperator()).toBe(true);
+    const wanted = TEXT.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }');
+    await writeFile(path, wanted);
+    await file.adopt();
+    expect([await file.isReadOnlyByOperator(), await file.isMarked()]).toEqual([true, false]);
+  });
+
+  it('is made writable by an agent that lost its state, or by another one', async () => {
+    await file.setReadOnly();
+    file = createRegistryConfigFile(path, join(dir, 'another-marker.json'));
+    await file.setWritable();
+    expect(await text()).toContain('readonly');
+    await file.adopt();
+    await file.setWritable();
+    await file.forget();
+    expect(parse(await text())).toEqual(parse(TEXT));
+    expect(await text()).toMatch(/# of the operator\n[^]*":5000" }\n$/);
+    expect(await text()).not.toMatch(/readonly|Berth/);
   });
 
   it('may be a symlink, and stays one', async () => {
