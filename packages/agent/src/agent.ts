@@ -48,7 +48,8 @@ export type Agent = {
 };
 
 const SWEEP_IMAGES_MS = 86_400_000;
-const RECOVER_PAUSE_MS = 10_000;
+const RECOVER_PAUSE_MS = 3_000;
+const LONGEST_RECOVER_PAUSE_MS = 60_000;
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
 /** Copies wait for COPIES_AT_ONCE in the agent. If they waited unclaimed, the control plane would count them as lost. */
@@ -207,14 +208,17 @@ async function keepRegistryWritable(
   signal: AbortSignal,
   log: Logger,
 ): Promise<void> {
-  for (let waitMs = firstMs; !signal.aborted; waitMs = RECOVER_PAUSE_MS) {
+  let pauseMs = RECOVER_PAUSE_MS;
+  for (let waitMs = firstMs; !signal.aborted; waitMs = pauseMs) {
     let release: (() => void) | undefined;
     try {
       await pause(waitMs, signal);
       // Not while a clean-up works.
       release = await locks.acquire(REGISTRY_LOCK, signal);
       await collector.recover(signal);
+      pauseMs = RECOVER_PAUSE_MS;
     } catch (err) {
+      pauseMs = Math.min(2 * pauseMs, LONGEST_RECOVER_PAUSE_MS);
       if (!signal.aborted) log.error({ err }, 'making the registry writable again failed; will retry');
     } finally {
       release?.();

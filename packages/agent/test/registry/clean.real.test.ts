@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { toolsDir } from '@berth/testbed/config';
@@ -164,6 +164,23 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     // The layers of both: the first clean-up freed nothing.
     expect(bytes_before - bytes_after).toBeGreaterThan(2 * 64 * KB);
     expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
+  });
+
+  it('says that the registry cannot be restarted, and leaves it as it was', async () => {
+    await begin();
+    const [old, kept] = [await push('old'), await push('kept')];
+    const before = await readFile(registry.config, 'utf8');
+    const task = clean([old], [kept]);
+    const script = join(dir, 'restart.sh');
+    await writeFile(script, 'echo no such container >&2\nexit 1\n');
+    agent('', { REGISTRY_RESTART: `sh ${script}` });
+    plane.give(task);
+    const report = await plane.reported(task.id, LATE.deadlineMs);
+    expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_not_read_only' } } });
+    expect(JSON.stringify(report)).toContain('no such container');
+    expect(await readFile(registry.config, 'utf8')).toBe(before);
+    expect(await readdir(join(dir, 'state/builder'))).not.toContain('registry-read-only.json');
+    for (const image of [kept, await push('next')]) expect(await missingIn(registry, 'shop', image.digest)).toEqual([]);
   });
 
   it('makes the registry writable by itself when its restart failed at the end', async () => {
