@@ -118,7 +118,12 @@ export function createRegistryApi({ settings, isInsecure, url: own, answerMs = A
     },
     async digestOf(repository, tag, signal) {
       const answer = await ask('HEAD', `${repository}/manifests/${tag}`, signal);
-      return answer.status === 200 ? answer.headers.get('docker-content-digest') : null;
+      if (answer.status === 404) return null;
+      const digest = answer.headers.get('docker-content-digest');
+      // Not null: the image of the tag must stay, and nobody knows which one it is.
+      if (answer.status !== 200 || digest === null)
+        throw new TaskFailure('registry_refused', `HEAD ${repository}:${tag}: status ${answer.status}, digest ${digest ?? 'missing'}`);
+      return digest;
     },
     async has(repository, digest, signal) {
       return (await statusOf('HEAD', `${repository}/manifests/${digest}`, signal)) !== 404;

@@ -70,6 +70,13 @@ it('a tag that does not exist has no digest, and an image that does not exist is
   expect(asked).not.toContain(`DELETE /v2/shop/manifests/${digest(1)}`);
 });
 
+it('a tag whose image is not named could be an image that must stay, so it is an error', async () => {
+  for (const reply of [{ status: 200 }, { status: 429 }]) {
+    const { url } = await registry(() => reply);
+    await expect(apiOf(url).digestOf('shop', 'v1', signal)).rejects.toMatchObject({ code: 'registry_refused' });
+  }
+});
+
 it('deletes an index before its parts, and no part or image that stays', async () => {
   const index = { status: 200, headers: { 'content-type': 'application/vnd.oci.image.index.v1+json' } };
   const body = { manifests: [{ digest: digest(2) }, { digest: digest(3) }] };
