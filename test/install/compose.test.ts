@@ -549,7 +549,7 @@ describe.skipIf(why !== undefined)(`one host with compose${why === undefined ? '
         /no_release|was removed/,
       );
       await settledWith('after the clean-up', site('the next shop'));
-      // The engine has the image no more, so it comes from the registry.
+      // The image must come from the registry.
       const ref = `${kept.image_tag?.replace(/:[^:/]*$/, '')}@${kept.image_digest}`;
       await waitFor('the engine has no image of the release', async () => {
         await engine.docker(['image', 'rm', '--force', kept.image_tag ?? '', ref], { mayFail: true });

@@ -1,4 +1,4 @@
-/** The registry's configuration file while an agent makes the registry read-only: what else may happen to it, and what is left in the end. */
+/** The configuration file of the registry while an agent makes it read-only: what else may happen to the file, and what is left of it. */
 import { execFileSync } from 'node:child_process';
 import { chmod, chown, link, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
