@@ -48,7 +48,8 @@ export type Agent = {
 };
 
 const SWEEP_IMAGES_MS = 86_400_000;
-const RECOVER_PAUSE_MS = 30_000;
+const RECOVER_PAUSE_MS = 3_000;
+const LONGEST_RECOVER_PAUSE_MS = 60_000;
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
 /** Copies wait for COPIES_AT_ONCE in the agent. If they waited unclaimed, the control plane would count them as lost. */
@@ -97,9 +98,9 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     onUnknownNode: wakeRegistration,
     onLost: wakeRegistration,
     onFirstList(open) {
-      // A clean-up that is still open is continued; otherwise nobody else makes the registry writable again.
-      if (cleaning !== null && !open.some((task) => task.kind === 'clean'))
-        background.run('registry', recoverRegistry(cleaning, parts.locks, signal, log));
+      // A clean-up that is still open is continued: it makes the registry writable first.
+      const firstMs = open.some((task) => task.kind === 'clean') ? RECOVER_PAUSE_MS : 0;
+      if (cleaning !== null) background.run('registry', keepRegistryWritable(cleaning, firstMs, parts.locks, signal, log));
       return removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log);
     },
   });
@@ -196,19 +197,29 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
   };
 }
 
-/** Repeats until the registry takes images again, because no image can be stored before. */
-async function recoverRegistry({ collector }: RegistryParts, locks: Locks, signal: AbortSignal, log: Logger): Promise<void> {
-  for (;;) {
+/**
+ * Makes the registry writable again when a clean-up could not, in this process or in an earlier one: no image can be stored before. One
+ * process has to do it, also when no clean-up follows.
+ */
+async function keepRegistryWritable(
+  { collector }: RegistryParts,
+  firstMs: number,
+  locks: Locks,
+  signal: AbortSignal,
+  log: Logger,
+): Promise<void> {
+  let pauseMs = RECOVER_PAUSE_MS;
+  for (let waitMs = firstMs; !signal.aborted; waitMs = pauseMs) {
     let release: (() => void) | undefined;
     try {
-      // A clean-up that arrives meanwhile must not collect while this makes the registry writable.
+      await pause(waitMs, signal);
+      // Not while a clean-up works.
       release = await locks.acquire(REGISTRY_LOCK, signal);
-      return await collector.recover(signal);
+      await collector.recover(signal);
+      pauseMs = RECOVER_PAUSE_MS;
     } catch (err) {
-      if (signal.aborted) return;
-      log.error({ err }, 'making the registry writable again failed; will retry');
-      release?.();
-      await pause(RECOVER_PAUSE_MS, signal).catch(() => undefined);
+      pauseMs = Math.min(2 * pauseMs, LONGEST_RECOVER_PAUSE_MS);
+      if (!signal.aborted) log.error({ err }, 'making the registry writable again failed; will retry');
     } finally {
       release?.();
     }

@@ -56,6 +56,13 @@ const networkPool: Parser<{ cidr: string; range: Range } | null> = (t) => {
     throw new Error(`must be an IPv4 network from /8 to /28 such as 10.217.0.0/16, or none, not "${t}"`);
   return { cidr: t, range };
 };
+/** The address of a server without a path. */
+const origin: Parser<string> = (t) => {
+  const url = new URL(httpUrl(t));
+  if (url.pathname !== '/' || url.search !== '' || url.username !== '')
+    throw new Error(`must be an http or https URL without a path and a user, such as http://registry:5000`);
+  return url.origin;
+};
 /** An argv, because no shell reads it. */
 const words: Parser<string[]> = (t) => {
   const all = t.split(/\s+/).filter((word) => word !== '');
@@ -174,6 +181,11 @@ export const AGENT_SETTINGS = {
     doc: 'Command that restarts the registry, in words separated by spaces; not used with REGISTRY_CONTAINER',
     default: 'systemctl restart berth-registry.service',
     parse: words,
+  },
+  REGISTRY_URL: {
+    doc: 'Address at which this agent reaches the registry to clean it, where REGISTRY_ADDR leads elsewhere: in a container, for example http://registry:5000',
+    shown: 'REGISTRY_ADDR',
+    parse: origin,
   },
   CLONE_TIMEOUT: { doc: 'Longest time for a clone', default: '5m', parse: duration },
   GIT_STALL_TIMEOUT: {

@@ -28,15 +28,15 @@ export const gitHome = (state: StateFolder): string => join(state.root, 'git');
 
 /** Null without REGISTRY_CONFIG. */
 export function createRegistryParts(
-  { REGISTRY_CONFIG: path, REGISTRY_CONTAINER: container, REGISTRY_RESTART: restart, inherit }: AgentOptions,
+  { REGISTRY_CONFIG: path, REGISTRY_CONTAINER: container, REGISTRY_RESTART: restart, REGISTRY_URL: url, inherit }: AgentOptions,
   cli: DockerCli,
   registry: Pick<RegistrySettings, 'current'>,
   state: StateFolder,
 ): RegistryParts | null {
   if (path === undefined) return null;
-  const api = createRegistryApi({ settings: registry.current, isInsecure: createIsInsecure(cli) });
+  const api = createRegistryApi({ settings: registry.current, isInsecure: createIsInsecure(cli), url });
   const file = createRegistryConfigFile(path, join(state.root, 'registry-read-only.json'));
-  return { api, file, collector: createCollector({ file, api, container, restart, cli, env: inherit }) };
+  return { api, file, url, collector: createCollector({ file, api, container, restart, cli, env: inherit }) };
 }
 
 type HandlerParts = { registry: RegistrySettings; cleaning: RegistryParts | null; state: StateFolder };

@@ -3,6 +3,12 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { Registry } from './registry.ts';
 
 const MANIFEST = 'application/vnd.docker.distribution.manifest.v2+json';
+const ALL_KINDS = [
+  MANIFEST,
+  'application/vnd.oci.image.manifest.v1+json',
+  'application/vnd.oci.image.index.v1+json',
+  'application/vnd.docker.distribution.manifest.list.v2+json',
+].join(', ');
 const digestOf = (bytes: Buffer): string => `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 
 export type PushedImage = { digest: string; layers: string[]; bytes: number };
@@ -72,11 +78,16 @@ export async function pushImage(registry: At, repository: string, tag: string, l
 /** Pulls an image and checks the digest of each part. Returns what is missing or damaged. */
 export async function missingParts(registry: At, repository: string, digest: string): Promise<string[]> {
   const headers = registryHeaders(registry);
-  const answer = await fetch(`${registry.url}/v2/${repository}/manifests/${digest}`, { headers: { ...headers, accept: MANIFEST } });
-  if (answer.status !== 200) return [`manifest ${digest}: status ${answer.status}`];
-  const manifest = (await answer.json()) as { config: { digest: string }; layers: { digest: string }[] };
+  const answer = await fetch(`${registry.url}/v2/${repository}/manifests/${digest}`, { headers: { ...headers, accept: ALL_KINDS } });
+  if (answer.status !== 200) {
+    await answer.body?.cancel();
+    return [`manifest ${digest}: status ${answer.status}`];
+  }
+  type Part = { digest: string };
+  const manifest = (await answer.json()) as { config?: Part; layers?: Part[]; manifests?: Part[] };
   const missing: string[] = [];
-  for (const part of [manifest.config, ...manifest.layers]) {
+  for (const image of manifest.manifests ?? []) missing.push(...(await missingParts(registry, repository, image.digest)));
+  for (const part of [...(manifest.config === undefined ? [] : [manifest.config]), ...(manifest.layers ?? [])]) {
     const blob = await fetch(`${registry.url}/v2/${repository}/blobs/${part.digest}`, { headers });
     if (blob.status !== 200 || digestOf(Buffer.from(await blob.arrayBuffer())) !== part.digest)
       missing.push(`blob ${part.digest}: status ${blob.status}`);

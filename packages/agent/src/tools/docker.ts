@@ -4,6 +4,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import { ExecError } from '@berth/kit/exec';
+import { pause } from '../stopped.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from './failures.ts';
 
@@ -127,6 +128,10 @@ export type Docker = {
   version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };
 
+/** A clean-up restarts the registry, also while a rollback or a drain pulls. */
+const PULL_PAUSES_MS = [1_000, 2_000, 5_000];
+/** Traefik’s answer for a registry in a container that restarts. */
+const NO_ROUTE = /404 page not found/;
 /** Longest answer of the engine that is parsed, in characters. A longer answer about several containers is requested in halves. */
 const MAX_ANSWER = 64 * 1024 * 1024;
 const CONTAINER_GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
@@ -205,14 +210,19 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       }
     },
     async pull(ref, { signal, timeoutMs, onLine }) {
-      const result = await cli.run(['pull', ref], { signal, timeoutMs, onLine, dieWithParent: true });
-      if (result.ended === 'timeout')
-        throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
-      if (result.code !== 0)
-        throw new TaskFailure(
-          classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed'),
-          outputTail(result.stderr),
-        );
+      const until = performance.now() + timeoutMs;
+      for (const pauseMs of [...PULL_PAUSES_MS, null]) {
+        const leftMs = Math.max(1, until - performance.now());
+        const result = await cli.run(['pull', ref], { signal, timeoutMs: leftMs, onLine, dieWithParent: true });
+        if (result.ended === 'timeout')
+          throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
+        if (result.code === 0) return;
+        const code = classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed');
+        const isAway = code === 'registry_unreachable' || NO_ROUTE.test(result.stderr);
+        if (!isAway || pauseMs === null) throw new TaskFailure(code, outputTail(result.stderr));
+        onLine(`the registry does not answer; next attempt in ${pauseMs / 1000} s`);
+        await pause(pauseMs, signal);
+      }
     },
     run: (spec, signal) => runContainer(cli, options.scratchDir, spec, signal),
     async hostPort(id, containerPort, signal) {

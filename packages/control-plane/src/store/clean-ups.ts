@@ -360,6 +360,8 @@ async function imagesNeededNow(tx: Tx, since: number): Promise<string[]> {
   return rows.flatMap(({ image_tag, image_digest }) => (image_tag === null ? [] : [`${repositoryPath(image_tag)} ${image_digest}`]));
 }
 
+const NOTHING_DELETED: ReadonlySet<string> = new Set(['registry_delete_disabled', 'registry_other']);
+
 /** Writes what the report says about the images, and returns the end of the clean-up. */
 async function applied(
   tx: Tx,
@@ -393,8 +395,9 @@ async function applied(
     return { state: 'done', removed, missing: missing.length, bytes_before, bytes_after };
   }
   const error = errorIn(report);
-  // No image was deleted, so a rollback to these images is possible.
-  if (error.code === 'registry_delete_disabled')
+  // No image was deleted, so a rollback to the images that this clean-up marked is possible. Earlier ones may have deleted the others.
+  const marked = await tx.selectFrom('clean_ups').select('started_at').where('id', '=', payload.clean_up_id).executeTakeFirst();
+  if (marked !== undefined && NOTHING_DELETED.has(error.code))
     for (const { remove } of payload.repositories)
       for (const digests of slices(remove))
         await tx
@@ -402,6 +405,7 @@ async function applied(
           .set({ image_removed_at: null, image_deleting: null })
           .where('image_digest', 'in', digests)
           .where('image_deleting', '=', 1)
+          .where('image_removed_at', '=', marked.started_at)
           .execute();
   return { state: 'failed', error_code: error.code, error_message: error.message.slice(0, LONGEST_ERROR) };
 }
