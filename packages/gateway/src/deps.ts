@@ -39,7 +39,7 @@ export type PolicyView = {
   /** Host without port, lower case. */
   projectByHost(host: string): Policy['projects'][number] | undefined;
   /** The custom domain with this name. site.ts says which of both counts. */
-  domainByHost(host: string): { project: Policy['projects'][number]; claim: string } | undefined;
+  domainByHost(host: string): { project: Policy['projects'][number]; claim: string; cookie_seconds?: number } | undefined;
   /** Also true if ALLOWED_EMAILS does not allow the address. */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;

@@ -138,6 +138,22 @@ describe('a cookie of a custom domain', () => {
     expect((await at(WWW, { Cookie: await arrive(WWW) })).status).toBe(200);
   });
 
+  it('stays in no browser for longer than the domain is kept for its project after a removal', async () => {
+    const maxAgeOf = async (host: string): Promise<number> => {
+      const query = new URLSearchParams({ code: berth.gateway.deps.codes.mint(sessionOf(), host, challengeOf(NONCE)), redirect: '/' });
+      const headers = { ...BROWSER, Cookie: `__Host-berth_nonce=${NONCE}`, 'X-Forwarded-Uri': `/_oauth/session?${query.toString()}` };
+      return Number(/; Max-Age=(\d+);/.exec((await at(host, headers)).headers['set-cookie']?.[0] ?? '')?.[1]);
+    };
+    const session = await maxAgeOf(WWW);
+    expect(session).toBeGreaterThan(3_000);
+    await publish({ ...ONE, domains: [{ host: WWW, claim: 'claim-1', cookie_seconds: 600 }] }, TWO);
+    expect(await maxAgeOf(WWW)).toBe(600);
+    // Not longer than the session either.
+    await publish({ ...ONE, domains: [{ host: WWW, claim: 'claim-1', cookie_seconds: 86_400 }] }, TWO);
+    expect(await maxAgeOf(WWW)).toBeLessThanOrEqual(3_600);
+    expect(await maxAgeOf(`one.${BASE}`)).toBeGreaterThan(3_000);
+  });
+
   it('is invalid after the project was public, because the application could read it then', async () => {
     const Cookie = await arrive(WWW);
     await publish({ ...ONE, auth_epoch: 1 }, TWO);

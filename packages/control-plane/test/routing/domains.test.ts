@@ -202,13 +202,16 @@ describe('routers', () => {
     const project = { id: 'p', name: 'shop', prefixes: ['shop'], auth_required: true, auth_epoch: 0 };
     const facts = { disabled: [], deleted: [], revoked: [], tokens: [] };
     const domains = [{ host: 'shop.berth.test', claim: 'c1' }];
-    const without = policyOf({ projects: [project], ...facts }, 'berth.test');
-    expect(policyOf({ projects: [{ ...project, domains }], ...facts }, 'berth.test')).toEqual(without);
+    const build = (given: object, domainQuarantineMs = 7_200_000) =>
+      policyOf({ projects: [{ ...project, ...given }], ...facts }, { baseDomain: 'berth.test', domainQuarantineMs });
+    expect(build({ domains })).toEqual(build({}));
     domains.push({ host: 'shop.example', claim: 'c2' });
-    expect(policyOf({ projects: [{ ...project, domains }], ...facts }, 'berth.test').projects[0]).toMatchObject({
+    expect(build({ domains }).projects[0]).toMatchObject({
       hosts: ['shop.berth.test'],
-      domains: [{ host: 'shop.example', claim: 'c2' }],
+      domains: [{ host: 'shop.example', claim: 'c2', cookie_seconds: 7200 }],
     });
+    // An operator without a quarantine does not want that visitors sign in every moment.
+    expect(build({ domains }, 0).projects[0]?.domains).toEqual([{ host: 'shop.example', claim: 'c2' }]);
   });
 });
 
