@@ -124,7 +124,7 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   const path = pathOf(ask.uri);
   if (isReservedPath(path))
     return path === SESSION_PATH && audience !== 'sso' && ask.method === 'GET'
-      ? arrival(ask, { host, audience, cookieSeconds: site?.cookieSeconds ?? Number.POSITIVE_INFINITY }, context)
+      ? arrival(ask, { host, audience, cookieSeconds: site?.cookieSeconds ?? Number.POSITIVE_INFINITY }, site?.claim, context)
       : { kind: 'not_found' };
 
   if (ask.middleware.kind === 'project') {
@@ -169,13 +169,18 @@ function sessionIn(ask: Ask, audience: Audience, { sessions, view }: DecisionCon
 }
 
 /** Handles a browser that returns from the auth host with a one-time code. */
-function arrival(ask: Ask, at: { host: string; audience: Audience; cookieSeconds: number }, context: DecisionContext): Decision {
+function arrival(
+  ask: Ask,
+  at: { host: string; audience: Audience; cookieSeconds: number },
+  claim: string | undefined,
+  context: DecisionContext,
+): Decision {
   const { host, audience } = at;
   const query = new URLSearchParams(ask.uri.slice(SESSION_PATH.length));
   const redirect = query.get('redirect') ?? '/';
   const nonces = noncesIn(ask.cookie, context.secure);
   for (const nonce of nonces) {
-    const code = context.codes.read(query.get('code') ?? '', host, nonce);
+    const code = context.codes.read(query.get('code') ?? '', host, nonce, claim);
     if (code === null) continue;
     return isActive(code.session, context.view)
       ? { kind: 'redeem', ...at, code, redirect }

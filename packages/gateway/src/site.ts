@@ -11,6 +11,8 @@ export type Site = {
   project: Policy['projects'][number];
   /** At hosts under BASE_DOMAIN the project's own audience; at a custom domain one of this domain alone. */
   audience: Audience;
+  /** Only of a custom domain. */
+  claim?: string;
   /** Longest time for which browsers keep the cookie; undefined: as long as the session. */
   cookieSeconds?: number;
 };
@@ -31,5 +33,5 @@ export function siteAt(host: string, view: PolicyView, platform: Platform): Site
   if (domain === undefined) return undefined;
   const { project, claim, cookie_seconds } = domain;
   const audience: Audience = `domain:${host} ${claim} ${audienceOfProject(project)}`;
-  return { project, audience, ...(cookie_seconds === undefined ? {} : { cookieSeconds: cookie_seconds }) };
+  return { project, audience, claim, ...(cookie_seconds === undefined ? {} : { cookieSeconds: cookie_seconds }) };
 }
