@@ -176,7 +176,13 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     closers.add('routes', () => source.close());
     await source.refresh();
 
-    const policy = createPolicySource({ store: stores.policy, changes, baseDomain: config.BASE_DOMAIN, now, log });
+    const policy = createPolicySource({
+      store: stores.policy,
+      changes,
+      settings: { baseDomain: config.BASE_DOMAIN, domainQuarantineMs: config.DOMAIN_QUARANTINE },
+      now,
+      log,
+    });
     closers.add('policy', () => policy.close());
 
     const passwords = createPasswords(settings.passwordCost);
