@@ -9,6 +9,7 @@ import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { Type } from 'typebox';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Message } from '../../src/domain/notifications.ts';
 import { sampleOf } from '../../src/api/openapi/samples.ts';
 import { type Api, createApi, createProject, deploy, type Input, type Reply, register, rulesOf } from './harness.ts';
 
@@ -257,6 +258,57 @@ describe('members', () => {
     expect((await again()).status).toBe(201);
     await setMembers(open.project, [{ user_id: await userId('viewer'), role: 'viewer' }]);
     expect((await again()).status).toBe(404);
+  });
+  test('the replayed answer of a new notification is 404 for a creator who may not see one of its projects any more', async () => {
+    const body = { name: 'team', kind: 'webhook', target: 'https://hooks.example.com/x', on: ['failed'], projects: ['open-one'] };
+    const create = () => api.call('createNotification', { as: 'developer', body, headers: { 'idempotency-key': 'n' } });
+    expect((await create()).status).toBe(201);
+    expect((await create()).headers['idempotent-replayed']).toBe('true');
+    await setMembers(open.project, [{ user_id: await userId('viewer'), role: 'viewer' }]);
+    const replayed = await create();
+    const gone = await api.call('getNotification', { as: 'developer', params: { id: 'team' } });
+    expect([replayed.status, replayed.json['detail']]).toEqual([404, gone.json['detail']]);
+  });
+  test('deliveries of the time when a notification was about other projects do not name them', async () => {
+    const body = { name: 'all', kind: 'webhook', target: 'https://hooks.example.com/x', on: ['failed'] };
+    const { id } = (await api.call('createNotification', { as: 'admin', body })).json as { id: string };
+    const about = (project: string, title: string): Message => {
+      const seen = { title, detail: null, advice: null, path: null, project_ids: [project] };
+      const item = { kind: 'failed' as const, subject: project, is_over: false, seen, opened_at: 1, at: 1 };
+      return { type: 'problem', title, items: [item], total: 1, at: 1 };
+    };
+    await api.stores.notifications.addTest(id, about(hidden.project, 'Deployment 1 of hidden-one failed'), 1);
+    await api.stores.notifications.addTest(id, about(open.project, 'Deployment 1 of open-one failed'), 1);
+    await api.call('patchNotification', { as: 'admin', params: { id }, body: { projects: ['open-one'] } });
+    const titles = async (as: Role): Promise<unknown[]> => {
+      const { json } = await api.call('listNotificationDeliveries', { as, params: { id } });
+      return (json['items'] as { title: string }[]).map(({ title }) => title);
+    };
+    expect(await titles('admin')).toEqual(['Deployment 1 of open-one failed', 'Deployment 1 of hidden-one failed']);
+    expect(await titles('developer')).toEqual(['Deployment 1 of open-one failed', 'about projects that you may not see']);
+  });
+  test('a list of notifications has those whose projects the caller sees, and none of a deleted project', async () => {
+    const make = (name: string, projects: string[]) =>
+      api.call('createNotification', {
+        as: 'admin',
+        body: { name, kind: 'webhook', target: 'https://hooks.example.com/x', on: ['failed'], projects },
+      });
+    for (const [name, projects] of [
+      ['all', []],
+      ['both', ['open-one', 'hidden-one']],
+      ['hidden', ['hidden-one']],
+      ['open', ['open-one']],
+    ] as const)
+      expect((await make(name, [...projects])).status).toBe(201);
+    const seen = async (as: Input): Promise<string[]> =>
+      ((await api.call('listNotifications', as)).json['items'] as { name: string }[]).map(({ name }) => name);
+    expect(await seen({ as: 'admin' })).toEqual(['all', 'both', 'hidden', 'open']);
+    expect(await seen({ as: 'developer' })).toEqual(['open']);
+    expect(await seen(await limitedToken('admin', [hidden.project], 'developer'))).toEqual(['hidden']);
+    await api.call('deleteProject', { params: { id: open.project } });
+    await api.driver.advance(open.deployment, { type: 'project_deleted' }).catch(() => {});
+    await api.stores.projects.removeIfGone(open.project);
+    expect(await seen({ as: 'developer' })).toEqual([]);
   });
   test('a dataset names only those of its projects that the caller may see', async () => {
     const dataset = await api.stores.datasets.create({ name: 'photos', nfs_path: 'photos' }, Date.now());
