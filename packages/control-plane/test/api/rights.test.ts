@@ -11,7 +11,7 @@ import { Type } from 'typebox';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Message } from '../../src/domain/notifications.ts';
 import { sampleOf } from '../../src/api/openapi/samples.ts';
-import { type Api, createApi, createProject, deploy, type Input, type Reply, register, rulesOf } from './harness.ts';
+import { type Api, createApi, createProject, deploy, type Input, onceOnly, type Reply, register, rulesOf } from './harness.ts';
 
 const row = (name: RouteName): Route => ROUTES[name];
 const names = (Object.keys(ROUTES) as RouteName[]).filter((name) => (ROLES as readonly string[]).includes(ROUTES[name].who));
@@ -196,7 +196,7 @@ describe('members', () => {
     expect((await api.call('createProject', { as: 'developer', body })).status).toBe(403);
     expect((await api.call('createProject', { as: 'admin', body })).status).toBe(201);
   });
-  test.each([
+  onceOnly.each([
     [[{ user_id: 'nobody', role: 'viewer' }], 'members[0].user_id:exists'],
     [[{ user_id: 'nobody', role: 'admin' }], 'members[0].role:enum'],
     [Array.from({ length: 2 }, () => ({ user_id: 'nobody', role: 'viewer' })), 'members[1].user_id:unique'],
@@ -245,6 +245,33 @@ describe('members', () => {
     ]);
     const deployments = await api.call('listDeployments', { as: 'developer', query: { limit: 4 } });
     expect([(deployments.json['items'] as unknown[]).length, deployments.json['next_cursor']]).toEqual([4, null]);
+  });
+  test.each([
+    ['few', 3],
+    // More than 100: the store reads the list in another way.
+    ['many', 103],
+  ])('pages of deployments of %s visible projects are those of an admin without the hidden ones', async (_, count) => {
+    const visible: string[] = [open.project];
+    for (let i = 1; i < count; i++) visible.push(await createProject(api, { name: `team-${i}`, domain_prefix: `team-${i}` }));
+    for (const id of [...visible.slice(0, 3), hidden.project, ...visible.slice(0, 2), hidden.project, visible[1] ?? ''])
+      expect((await api.call('createDeployment', { as: 'admin', params: { id }, body: {} })).status).toBe(201);
+    const list = async (as: Role, query: object, limit: number): Promise<string[]> => {
+      const seen: string[] = [];
+      for (let cursor: string | null = ''; cursor !== null; ) {
+        const reply: Reply = await api.call('listDeployments', { as, query: { ...query, limit, ...(cursor === '' ? {} : { cursor }) } });
+        const items = reply.json['items'] as { id: string; project_id: string }[];
+        cursor = reply.json['next_cursor'] as string | null;
+        // A page is full until the last one.
+        if (as !== 'admin' && cursor !== null) expect(items).toHaveLength(limit);
+        seen.push(...items.filter(({ project_id }) => project_id !== hidden.project).map(({ id }) => id));
+      }
+      return seen;
+    };
+    for (const query of [{}, { status: 'pending' }, { status: 'superseded' }]) {
+      const all = await list('admin', query, 200);
+      expect(all.length).toBeGreaterThan(2);
+      expect(await list('developer', query, 2)).toEqual(all);
+    }
   });
   test('a replayed answer is 404 for a creator who may not see the project any more', async () => {
     const body = { name: 'mine', domain_prefix: 'mine', git_url: 'https://git.example.com/a.git' };
@@ -358,7 +385,7 @@ describe('open streams', () => {
   afterAll(() => api.close());
 
   /** Opens a stream of the route, takes the right away, and returns what the stream sent after that and whether it ended. */
-  test.each(inScope('project', 'deployment').filter((name) => row(name).streams === true))(
+  onceOnly.each(inScope('project', 'deployment').filter((name) => row(name).streams === true))(
     '%s ends when the rights end',
     async (name) => {
       await setMembers(hidden.project, [{ user_id: await userId('viewer'), role: 'viewer' }]);
