@@ -8,7 +8,7 @@ import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentsOf } from './kept-settings.ts';
 import { keyAfter, paged } from './pages.ts';
-import { visible } from './project-access.ts';
+import { fewVisible, visible } from './project-access.ts';
 import { guardedOf } from './rows/project.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
 import { createStatusCounts } from './status-counts.ts';
@@ -57,6 +57,20 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       }
       const before = keyAfter(page.cursor, ['number', 'string']);
       if (before !== null) query = query.where(sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`);
+      const few = await fewVisible(kysely, access);
+      if (few?.length === 0) return { items: [], next: null };
+      // The page is among the newest deployments of each project.
+      if (few !== null)
+        query = query.where(
+          sql<boolean>`id in (${sql.join(
+            few.map((id) => {
+              const status = filter.status === undefined ? sql`` : sql` and status = ${filter.status}`;
+              const older = before === null ? sql`` : sql` and (${ORDINAL}, id) < (${before[0]}, ${before[1]})`;
+              return sql`select id from (select id from deployments where project_id = ${id}${status}${older} order by generation desc limit ${page.limit + 1}) as newest`;
+            }),
+            sql` union all `,
+          )})`,
+        );
       const rows = await query.orderBy(ORDINAL, 'desc').orderBy('id', 'desc').execute();
       return paged(rows, page, (row) => [row.ordinal ?? row.created_at, row.id], summaryOf);
     },

@@ -24,7 +24,7 @@ import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { existing, lockedProject } from './project-row.ts';
 import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
-import { refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
+import { fewVisible, refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { endVolumes } from './volumes.ts';
 
@@ -100,8 +100,11 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       let query = db.kysely.selectFrom('projects').selectAll();
       if (name !== undefined) query = query.where('name', '=', name);
       if (after !== null) query = query.where('name', '>', after[0]);
+      const few = await fewVisible(db.kysely, access);
+      if (few?.length === 0) return { items: [], next: null };
       const seen = visible(access, 'projects.id');
-      if (seen !== null) query = query.where(seen);
+      if (few !== null) query = query.where('id', 'in', few);
+      else if (seen !== null) query = query.where(seen);
       const rows = await query
         .orderBy('name')
         .limit(page.limit + 1)

@@ -11,7 +11,7 @@ import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { type App, createApp, type Overrides } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -75,11 +75,22 @@ let databases: EmptiedDatabases | null = null;
 /** on-postgres.real.test.ts runs the same tests on another engine. */
 export const useDatabases = (others: EmptiedDatabases): void => void (databases = others);
 
-/** `test` for rules that need no database, such as a wrong body: on-postgres.real.test.ts leaves these tests out. */
+/**
+ * Tests of rules that need no database, such as a wrong body or a format of another program: on-postgres.real.test.ts leaves them out.
+ * They run on SQLite.
+ */
 export const onceOnly = {
   get each(): typeof test.each {
     return databases === null ? test.each.bind(test) : () => () => undefined;
   },
+  test(name: string, body: () => Promise<void>, timeout?: number): void {
+    if (databases === null) test(name, body, timeout);
+  },
+  describe(name: string, body: () => void): void {
+    if (databases === null) describe(name, body);
+  },
+  /** Returns the number of repetitions on SQLite, or the smaller one on another engine. */
+  times: (once: number, again: number): number => (databases === null ? once : again),
 };
 
 export async function createApi(

@@ -1,4 +1,4 @@
-/** Runs the tests of concurrent writes again with a real PostgreSQL. */
+/** Runs the tests of concurrent writes, and of rights on projects, again with a real PostgreSQL. `onceOnly` leaves some out. */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe } from 'vitest';
 import { emptiedDatabases } from '../store/emptied-databases.ts';
@@ -22,4 +22,5 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./secrets.test.ts');
   await import('./node-secrets.test.ts');
   await import('./join-tokens.test.ts');
+  await import('./rights.test.ts');
 });
