@@ -157,6 +157,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       hasPolledTasks: tasks.lastPollOkAt() !== null,
       engineOk: registration.engineOk(),
       portProblem: parts.ports.problem(),
+      portNotes: parts.ports.notes(),
     });
   const health: HealthServer | null =
     config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
@@ -242,6 +243,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
     maxBuilds: config.MAX_BUILDS,
     credentials: parts.credentials,
     usage: parts.usage,
+    neighbours: parts.ports.knows,
     capabilities: () => [
       CAN_SECRETS,
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),
