@@ -19,7 +19,7 @@ export type PortGuard = {
   knows: ((neighbours: readonly string[]) => void) | null;
   /** Why the rules of PROXY_IPS are not in force; null if they are, or if it is not set. */
   problem(): string | null;
-  /** What an operator should know about published ports. */
+  /** Facts about published ports that an operator should know. */
   notes(): string[];
 };
 export type PortGuardDeps = {
@@ -36,7 +36,7 @@ export type PortGuardDeps = {
 
 /** At these ports a reverse proxy serves all projects, at the same address: no rule may cut containers off from them. */
 const SHARED_PORTS = [80, 443];
-/** Without PROXY_IPS, the rules are looked at once in this time. */
+/** Without PROXY_IPS, the agent checks the rules once in this time. */
 const PERIOD_MS = 10_000;
 
 export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps): Promise<PortGuard> {
@@ -105,13 +105,11 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
     notes() {
       const found = openPorts(config);
       if (proxies !== undefined) return found;
-      const what = isDeploy ? 'containers can reach published ports of other projects and the control plane' : 'build steps can reach them';
-      if (problem !== null)
-        found.push(`${isDeploy ? what : `published ports and the control plane: ${what}`}, because ${problem} (PROXY_IPS is not set)`);
+      const who = isDeploy ? 'containers of projects and build steps' : 'build steps';
+      const reach = 'reach the published ports of projects and the control plane';
+      if (problem !== null) found.push(`${who} ${reach}, because ${problem} (PROXY_IPS is not set)`);
       else if (isShared)
-        found.push(
-          `build steps can reach published ports and the control plane, because other containers use the engine’s default network too (PROXY_IPS is not set)`,
-        );
+        found.push(`build steps ${reach}, because other containers use the engine’s default network too (PROXY_IPS is not set)`);
       return found;
     },
     async guard(now = false) {

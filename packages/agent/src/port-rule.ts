@@ -55,7 +55,7 @@ export type PortRuleOptions = Targets & {
   pool: string;
   /** IPv4 addresses or networks; null: not known. */
   proxies: readonly string[] | null;
-  /** The bridge of build steps, if nothing else uses it; else null. Only looked at while the proxies are not known. */
+  /** The bridge of build steps, if nothing else uses it; else null. Used only while the proxies are not known. */
   builds: string | null;
   run: RunIptables;
 };
