@@ -2,6 +2,9 @@
  * A container and a build step try to reach another project and the control plane, past the proxy, on a machine without PROXY_IPS. The
  * agents run in the network of their machine, as on a real node. The same containers show that metrics come from the node to the API.
  */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
 import { waitFor } from '@berth/testbed/wait';
@@ -31,6 +34,7 @@ describe.skipIf(reason !== undefined)('a container that attacks its neighbours',
     world = await startWorld({
       proxy: 'built-in',
       address: ({ gatewayIp }) => gatewayIp,
+      env: { ALLOWED_NOTIFY_HOSTS: '127.0.0.1' },
       agents: (engine) => {
         const inside = engine.faults === undefined ? {} : { enter: engine.faults.nsenterArgv() };
         return [
@@ -127,13 +131,15 @@ describe.skipIf(reason !== undefined)('a container that attacks its neighbours',
       );
     };
     await waitFor('the health says that memory ran out', isShort, { deadlineMs: 60_000 });
+    const saidAt = Date.now();
     await agent?.crash();
     await agent?.start();
     const page = await waitFor(
-      'the API has a point',
+      'the API has a point of the restarted agent',
       async () => {
         const metrics = await berth.api.call('projectMetrics', { params: { id: 'attacker' } });
-        return metrics.points.length > 0 && metrics;
+        // On a busy machine, the agent read the container before the kill too.
+        return Date.parse(metrics.points.at(-1)?.at ?? '') > saidAt && metrics;
       },
       { deadlineMs: 60_000 },
     );
@@ -145,5 +151,53 @@ describe.skipIf(reason !== undefined)('a container that attacks its neighbours',
     expect(await isShort()).toBe(true);
     // Its requests were answered by nobody, but they were sent.
     expect(point?.net_tx).toBeGreaterThan(0);
+  });
+
+  it('a container that needs more than its limit ends: its exit, its health and a notification say why', { timeout: 120_000 }, async () => {
+    const { api } = world.berth;
+    const told: string[] = [];
+    const receiver = createServer((request, response) => {
+      void text(request).then((body) => {
+        told.push(body);
+        response.writeHead(204).end();
+      });
+    });
+    await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve));
+    try {
+      const target = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
+      await api.call('createNotification', { body: { name: 'team', kind: 'webhook', target, on: ['unhealthy'] } });
+      // The file stays when the engine starts the container again, so that it ends again.
+      const main = 'httpd -p 8080 -h /www; while [ ! -e /leak ]; do sleep 1; done; echo leaking; exec tail /dev/zero';
+      const leaky = await deploy(
+        'leaky',
+        { memory_bytes: LIMIT },
+        pageApp(9, [`RUN echo '${main}' > /main`, 'ENTRYPOINT ["sh", "/main"]']),
+      );
+      const name = await container(leaky);
+      await world.engine.docker(['exec', name, 'touch', '/leak']);
+      const params = { id: leaky.deployment.id };
+      const exit = await waitFor(
+        'the exit is known',
+        async () => (await api.call('deploymentExits', { params })).items.find((one) => one.out_of_memory) ?? false,
+        { deadlineMs: 60_000 },
+      );
+      expect(exit).toMatchObject({ exit_code: 137, out_of_memory: true });
+      await waitFor(
+        'its health says why',
+        async () => {
+          const { health } = await api.call('getDeployment', { params });
+          return health?.status === 'unhealthy' && health.detail?.includes('killed because it ran out of memory') === true;
+        },
+        { deadlineMs: 60_000 },
+      );
+      await waitFor('the notification came', () => told.some((body) => body.includes('leaky') && body.includes('ran out of memory')), {
+        deadlineMs: 60_000,
+      });
+      const kills = async (): Promise<number> =>
+        (await api.call('projectMetrics', { params: { id: 'leaky' } })).points.at(-1)?.oom_kills ?? 0;
+      await waitFor('the metrics count the kills', async () => (await kills()) > 0, { deadlineMs: 90_000, intervalMs: 500 });
+    } finally {
+      receiver.close();
+    }
   });
 });

@@ -130,7 +130,11 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       );
       const { usage } = parts;
       if (usage !== null) background.run('metrics', sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal));
-      const watch = { onChange: wakeRegistration, onOutOfMemory: usage?.oomKilled ?? (() => undefined), onBroken: parts.revival.suspect };
+      const watch = {
+        onChange: wakeRegistration,
+        onOutOfMemory: (id: string) => background.run('metrics', usage?.oomKilled(id) ?? Promise.resolve()),
+        onBroken: parts.revival.suspect,
+      };
       background.run('events', watchContainers(docker, watch, signal, log));
     },
     signal,

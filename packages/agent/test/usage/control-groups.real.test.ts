@@ -1,6 +1,6 @@
 /**
- * Values that the kernel writes into the files of a control group, for processes whose use is known. Groups are made below the machine's own
- * hierarchies, version 2 and 1; a machine has one with the controllers cpu and memory. With a container, test/e2e/isolation.test.ts.
+ * Values that the kernel writes into the files of a control group, for processes whose use is known. Groups are made below the machine's
+ * own hierarchies, version 2 and 1; one of them has the controllers cpu and memory. With a container: test/e2e/isolation.test.ts.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -44,7 +44,7 @@ export function requiresTls(smtpUrl: string): boolean {
   return (url.username !== '' || url.password !== '') && !isHere;
 }
 
-/** Returns the reason of a failure, for people. Trouble with TLS is an operator's to solve, so a later try may succeed whatever the server answered. */
+/** The reason, for people. An operator repairs TLS, so a later try may succeed, whatever the server answered. */
 function problemOf(error: SmtpError, hasToEncrypt: boolean): { why: string; isPermanent: boolean } {
   const { code = '', originalCode = '', command, message } = error;
   if (/CERT|ALTNAME|ISSUER|SIGNATURE/.test(`${originalCode} ${code}`))
