@@ -3,7 +3,6 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { makeCertificate } from '@berth/testbed/certificate';
 import { SMTPServer, type SMTPServerOptions } from 'smtp-server';
 import { beforeAll, expect, onTestFinished, test } from 'vitest';
@@ -39,7 +38,9 @@ async function smtp(options: SMTPServerOptions, address = '127.0.0.1'): Promise<
       done(null, { user: username });
     },
     onData(stream, session, done) {
-      void text(stream).then((body) => {
+      let body = '';
+      stream.on('data', (part) => (body += String(part)));
+      stream.on('end', () => {
         seen.mails.push({ encrypted: session.secure, body });
         done();
       });
