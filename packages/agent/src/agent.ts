@@ -131,7 +131,11 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       );
       const { usage } = parts;
       if (usage !== null) background.run('metrics', sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal));
-      const watch = { onChange: wakeRegistration, onOutOfMemory: usage?.oomKilled ?? (() => undefined), onBroken: parts.revival.suspect };
+      const watch = {
+        onChange: wakeRegistration,
+        onOutOfMemory: (id: string) => background.run('metrics', usage?.oomKilled(id) ?? Promise.resolve()),
+        onBroken: parts.revival.suspect,
+      };
       background.run('events', watchContainers(docker, watch, signal, log));
     },
     signal,
@@ -158,6 +162,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       hasPolledTasks: tasks.lastPollOkAt() !== null,
       engineOk: registration.engineOk(),
       portProblem: parts.ports.problem(),
+      portNotes: parts.ports.notes(),
     });
   const health: HealthServer | null =
     config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
@@ -253,6 +258,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
     maxBuilds: config.MAX_BUILDS,
     credentials: parts.credentials,
     usage: parts.usage,
+    neighbours: parts.ports.knows,
     capabilities: () => [
       CAN_SECRETS,
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),

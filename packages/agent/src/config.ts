@@ -108,6 +108,11 @@ export const AGENT_SETTINGS = {
     shown: 'none: every host that reaches the node reaches the ports',
     parse: ipv4List,
   },
+  FIREWALL: {
+    doc: 'auto: firewall rules keep containers of projects and build steps away from published ports of other projects and from the control plane, where the agent is root in the network of its engine; off: no rules',
+    default: 'auto',
+    parse: oneOf('auto', 'off'),
+  },
   DEFAULT_MEMORY: { doc: 'Memory limit for containers of projects without one: bytes, or with k, m or g', shown: 'none', parse: memory },
   NODE_NAME: {
     doc: 'Name under which the node registers; the same name and role register as the same node',
@@ -257,6 +262,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentOptions {
   const values = readSettings(AGENT_SETTINGS, env);
   if (values.CACHE_LOW > values.CACHE_HIGH)
     throw new SettingsError([`CACHE_LOW: must not exceed CACHE_HIGH, which is ${values.CACHE_HIGH}`]);
+  if (values.PROXY_IPS !== undefined && values.FIREWALL === 'off') throw new SettingsError(['FIREWALL: must be auto if PROXY_IPS is set']);
   if (values.PROXY_IPS !== undefined && values.PROJECT_NETWORK_POOL === null)
     throw new SettingsError(['PROXY_IPS: needs project networks, but PROJECT_NETWORK_POOL is none; set PROJECT_NETWORK_POOL']);
   if (values.PROXY_IPS !== undefined && values.PUBLISH_IP?.includes(':') === true)

@@ -125,7 +125,9 @@ export async function createParts(
 
   const locks = createLocks();
   const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
-  const networks = createNetworks({ docker: createDockerNetworks(cli), locks, pool, owner: agentId, log });
+  const dockerNetworks = createDockerNetworks(cli);
+  const ports = await createPortGuard(config, { docker: dockerNetworks, owner: agentId, log });
+  const networks = createNetworks({ docker: dockerNetworks, locks, pool, owner: agentId, onCreated: () => ports.guard(true), log });
 
   const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit, log });
   const { data, problem: dataProblem } =
@@ -163,7 +165,7 @@ export async function createParts(
     images,
     locks,
     networks,
-    ports: await createPortGuard(config, log),
+    ports,
     hostIp: createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL),
     // The firewall rules cover IPv4 only, so with PROXY_IPS the engine must not publish on IPv6.
     publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),

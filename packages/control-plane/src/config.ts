@@ -294,7 +294,7 @@ export const SETTINGS = {
     parse: hosts,
   },
   SMTP_URL: {
-    doc: 'SMTP server for notifications by e-mail: smtp://user:password@host:587 (STARTTLS if offered) or smtps://…:465',
+    doc: 'SMTP server for notifications by e-mail: smtp://user:password@host:587 (STARTTLS; required with a password, unless the host is loopback) or smtps://…:465 (docs/notifications.md)',
     shown: 'none: no e-mail',
     parse: smtpUrl,
   },

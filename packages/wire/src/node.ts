@@ -60,6 +60,11 @@ export const NodeEngine = Type.Object({
 });
 export type NodeEngine = Static<typeof NodeEngine>;
 
+/** Addresses in one answer. */
+export const MAX_NEIGHBOURS = 500;
+export const Neighbours = Type.Object({ etag: Type.String(), addresses: Type.Array(Type.String(), { maxItems: MAX_NEIGHBOURS }) });
+export type Neighbours = Static<typeof Neighbours>;
+
 /**
  * Body of `POST /api/agent/register`. The contract defines the first four fields; Berth's agent adds the others.
  * The server ignores unknown fields, so that a newer agent works with an older control plane.
@@ -92,6 +97,9 @@ export const NodeRegister = Type.Object({
     Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'features of the agent that are not part of the contract' }),
   ),
   disk: Type.Optional(NodeDisk),
+  neighbours_etag: Type.Optional(
+    Type.String({ maxLength: 100, description: 'of the last `neighbours`, or empty; absent: the agent closes no ports of other nodes' }),
+  ),
   publish_ip: Type.Optional(
     orNull(Type.String({ maxLength: 253, description: 'address to which container ports are bound; null: all addresses' })),
   ),
@@ -209,6 +217,10 @@ export const Node = Type.Object({
   config_etag: Type.Optional(
     Type.String({ description: 'changes with GET /api/agent/config, so that the agent requests it again; only in answers to the agent' }),
   ),
+  neighbours: Type.Optional({
+    ...Neighbours,
+    description: `IPv4 addresses of deploy nodes, at most ${MAX_NEIGHBOURS}, if they differ from \`neighbours_etag\`; only in answers to the agent`,
+  }),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),
   copying: Type.Optional(

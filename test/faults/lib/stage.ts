@@ -45,7 +45,7 @@ export type Stage = {
   shims: { builder: Shim; node: Shim };
   project: Project;
   dir: string;
-  /** Small file systems of stage `disk`, and `svc` of stage `data`. */
+  /** Small file systems of stage `disk`, and `svc` of the stages `data` and `main`. */
   small: { builder: string; controlPlane: string; engine: string; svc: string; secrets: string };
   /** SECRETS_DIR of node-1, on tmpfs. */
   secretsDir: string;
@@ -117,6 +117,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       ['disk', small.controlPlane, '12m'],
       ['disk', small.engine, '64m'],
       ['data', small.svc, '64m'],
+      ['main', small.svc, '16m'],
       ['disk', small.secrets, '1m'],
     ] as const) {
       if (stage !== name) continue;
@@ -173,6 +174,7 @@ export async function startStage(name: StageName): Promise<Stage> {
             ...same,
             ...shims.node.env,
             SECRETS_DIR: secretsDir,
+            ...(name === 'main' ? { SVC_ROOT: svc.svcRoot } : {}),
             // 2 s for 4 MB, so that a fault can hit a copy.
             ...(name === 'data'
               ? {

@@ -384,9 +384,18 @@ function moveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, 
   UNDO.drop_copy(draft, d);
   UNDO.end_tasks(draft, d);
   const losses = [...d.losses, { node_id: nodeId, at: draft.facts.now, ...(again === 'elsewhere' ? { error } : {}) }];
-  if (again === 'never' || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
+  // The project is down while it waits for a node, so it starts again where it was.
+  const isHopeless = again === 'never' || (again === 'elsewhere' && !canReceive(draft, d, losses));
+  if (isHopeless || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
   draft.set(d, { losses, waiting: null });
   draft.addLine(d, 'volumes', `${error.message}; Berth copies the volumes again`);
+}
+
+/** Whether another node could take the volumes now. */
+function canReceive({ facts }: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses']): boolean {
+  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), moveNeed];
+  const question = { wanted: wantedOf(d.settings.datasets, facts.datasets), losses, runsOn: null, stays: false, arch: d.image_arch, needs };
+  return choose(question, facts.nodes, facts).winner !== null;
 }
 
 /** The node of one end is gone. */
