@@ -18,6 +18,8 @@ export type BuildDeps = {
   build: Build;
   workspaces: Workspaces;
   images: Images;
+  /** Evicts if the disk is nearly full. */
+  keepRoom: (signal: AbortSignal) => Promise<void>;
   buildTimeoutMs: number;
   digests: BuildDigests;
 };
@@ -64,6 +66,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const noCache = deps.digests.changed(payload.project_id, context.secretsDigest);
       if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
       try {
+        await deps.keepRoom(signal);
         await failPoint('build.before');
         const endBuild = context.span?.('build');
         let endPush: ((failed?: boolean) => void) | undefined;
