@@ -19,6 +19,8 @@ export type EngineSpace = {
   last(): EngineContents | null;
   /** Rejects if the engine does not answer: what it has is then unknown, which is not the same as nothing. */
   count(signal: AbortSignal): Promise<EngineContents>;
+  /** An image was pulled: the last count lacks at most these bytes. */
+  grew(bytes: number): void;
   /** Returns false if an image came into use. */
   evict(step: EngineStep, signal: AbortSignal): Promise<boolean>;
 };
@@ -43,6 +45,9 @@ export function createEngineSpace({
   return {
     last: () => last,
     count,
+    grew(bytes) {
+      if (last !== null) last = { ...last, images: (last.images ?? 0) + bytes };
+    },
     async evict(step, signal) {
       if (step.kind === 'image') return images.evict(step.image, signal);
       await pruneBuildCache(cli, step.keep, signal);

@@ -26,7 +26,7 @@ import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeId
 import { createPortGuard, type PortGuard } from './port-guard.ts';
 import { createRegistryApi } from './registry/api.ts';
 import { createRevival, type Revival } from './revive.ts';
-import { createRoom, type Room } from './room.ts';
+import { createRoom, type KeepOptions, type Room } from './room.ts';
 import type { StateFolder } from './state-folder.ts';
 import { type BuildDigests, createBuildDigests } from './secrets/build-digests.ts';
 import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
@@ -64,8 +64,10 @@ export type AgentParts = {
   volumes: Volumes | null;
   volumeInventory: VolumeInventory | null;
   diskUse: DiskUse;
-  /** Keeps the disk of this node within its budget. Never rejects, except with the signal’s reason. */
-  keepRoom: (signal: AbortSignal, wanted?: number) => Promise<void>;
+  /** Keeps the disk of this node within its budget. */
+  keepRoom: KeepRoom;
+  /** Call it after a pull. */
+  pulled: (image: string, signal: AbortSignal) => Promise<void>;
   /** Ends the evictions that run in the background. */
   stopKeepingRoom: () => void;
   /** Null on a builder. */
@@ -75,6 +77,8 @@ export type AgentParts = {
   exits: Exits;
   logReaders: LogReaders;
 };
+/** Never rejects, except with the signal’s reason. */
+export type KeepRoom = (signal: AbortSignal, options?: KeepOptions) => Promise<void>;
 export type AgentPartsOptions = {
   keepReleases: () => number;
   /** Null before the first answer of the control plane. */
@@ -137,17 +141,17 @@ export async function createParts(
   // Set below; they are called only later.
   let room: Room | null = null;
   const stopping = new AbortController();
-  const keepRoom = async (signal: AbortSignal, wanted?: number): Promise<void> => {
-    await room?.keep(signal, wanted).catch((err: unknown) => {
+  const keepRoom: KeepRoom = async (signal, options) => {
+    await room?.keep(signal, options).catch((err: unknown) => {
       signal.throwIfAborted();
       log.warn({ err }, 'keeping the disk within its budget failed; will retry after the next task');
     });
   };
-  const keepRoomLater = (): Promise<void> => keepRoom(stopping.signal).catch(() => undefined);
+  const keepRoomLater = (recount: boolean): Promise<void> => keepRoom(stopping.signal, { recount }).catch(() => undefined);
   const images = createImages({
     docker: countRemovedImages(docker, metrics),
     keepNewest: keepReleases,
-    onCleaned: keepRoomLater,
+    onCleaned: () => keepRoomLater(true),
     log,
   });
   const engine = createEngineSpace({
@@ -195,7 +199,7 @@ export async function createParts(
     datasets: () => (data === null ? 0 : storage.used()),
     engine: engine.count,
     onFirst: wakeRegistration,
-    onCounted: () => void keepRoomLater(),
+    onCounted: () => void keepRoomLater(false),
     log,
   });
 
@@ -230,6 +234,9 @@ export async function createParts(
     volumeInventory,
     diskUse,
     keepRoom,
+    async pulled(image, signal) {
+      engine.grew((await docker.imageSize(image, signal)) ?? 0);
+    },
     stopKeepingRoom: () => stopping.abort(),
     usage,
     secretFiles,

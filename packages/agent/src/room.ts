@@ -34,8 +34,10 @@ export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: LogLine) =>
 export type Room = {
   make: MakeRoom;
   /** Evicts down to the low watermark if more than the high one is used, or if less than `wanted` bytes are free on the disk. */
-  keep(signal: AbortSignal, wanted?: number): Promise<void>;
+  keep(signal: AbortSignal, options?: KeepOptions): Promise<void>;
 };
+/** `recount`: the last count of images and build cache is too old. */
+export type KeepOptions = { wanted?: number; recount?: boolean };
 export type RoomDeps = {
   storage: StorageMeter;
   /** Null on a builder. */
@@ -204,9 +206,10 @@ export function createRoom(deps: RoomDeps): Room {
         await evictUntilFits(begin(bytes, false), signal, logLine);
         return storage.reserve(bytes);
       }),
-    keep: (signal, wanted = 0) =>
+    keep: (signal, { wanted = 0, recount: isOld = false } = {}) =>
       locked(signal, async () => {
         const toLog: LogLine = (text) => log.info(text);
+        if (isOld) await recount(begin(wanted, false), signal);
         for (const engineOnly of [false, true]) {
           const run = begin(wanted, engineOnly);
           if (engineOnly && run.contents?.disk?.isOwn !== true) continue;

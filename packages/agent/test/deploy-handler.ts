@@ -11,6 +11,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     listContainers: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
     images,
     keepRoom: async () => undefined,
+    pulled: async () => undefined,
     locks: createLocks(),
     secretFiles: {
       problem: null,

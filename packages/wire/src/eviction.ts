@@ -9,8 +9,8 @@
  *   5. images of kept releases that the registry still has            a rollback pulls them again
  *   6. datasets of kept releases that the share still has             a rollback copies them again
  *
- * Steps 1 to 3 go down to the low watermark, 4 to 6 only as far as needed, and only if that is enough. Running images, mounted datasets,
- * volumes and the only copy of something are never evicted.
+ * Steps 1 to 3 go down to the low watermark, 4 and 5 to the high one, 6 only as far as needed; 4 to 6 only if that is enough. Running
+ * images, mounted datasets, volumes and the only copy of something are never evicted.
  * The module is pure: the agent evicts with it, and the control plane shows the same result beforehand.
  */
 import type { CachedDataset, EvictableImage } from './node.ts';
@@ -114,8 +114,12 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(ques
   for (const dataset of evictionOrder(cached)) if (freed < toLow) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
 
   const [cheapSteps, cheapFreed] = [steps.length, freed];
-  if (freed < toFit) takeCache(cacheLeft, toFit, true);
-  for (const image of ordered.filter((i) => i.kept)) if (freed < toFit) take({ kind: 'image', bytes: image.bytes, image });
+  const keptImages = ordered.filter((i) => i.kept);
+  const toHigh = Math.max(toFit, usedThen - watermarks.high * share);
+  // Half of the way would cost a rollback its image and still not end the shortage.
+  const target = freed + cacheLeft + sum(keptImages) >= toHigh ? toHigh : toFit;
+  if (freed < target) takeCache(cacheLeft, target, true);
+  for (const image of keptImages) if (freed < target) take({ kind: 'image', bytes: image.bytes, image });
   const recopyable = oldestFirst(cached.filter((c) => c.pinned === true && c.recopyable === true));
   for (const dataset of recopyable) if (freed < toFit) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
   const enough = freed >= toFit;

@@ -9,6 +9,7 @@ import type { Build } from '../tools/buildx.ts';
 import type { Clone } from '../tools/git.ts';
 import { findContext, findDockerfile } from '../dockerfile.ts';
 import type { Images } from '../images.ts';
+import type { KeepRoom } from '../parts.ts';
 import type { BuildDigests } from '../secrets/build-digests.ts';
 import type { Workspaces } from '../workspace.ts';
 import { type Handler, nothingToDiscard, traced } from './task.ts';
@@ -18,8 +19,7 @@ export type BuildDeps = {
   build: Build;
   workspaces: Workspaces;
   images: Images;
-  /** Evicts if the disk is nearly full. */
-  keepRoom: (signal: AbortSignal) => Promise<void>;
+  keepRoom: KeepRoom;
   buildTimeoutMs: number;
   digests: BuildDigests;
 };

@@ -20,6 +20,7 @@ import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
+import type { KeepRoom } from '../parts.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
@@ -36,8 +37,8 @@ export type DeployDeps = {
   locks: Locks;
   networks: Networks;
   secretFiles: SecretFiles;
-  /** Evicts if the disk is nearly full, or if less than `wanted` bytes are free. */
-  keepRoom: (signal: AbortSignal, wanted?: number) => Promise<void>;
+  keepRoom: KeepRoom;
+  pulled: (image: string, signal: AbortSignal) => Promise<void>;
   /** Null on a node that takes no datasets. */
   prepare: Prepare | null;
   /** Null on a node that takes no volumes. */
@@ -162,9 +163,10 @@ async function pull(deps: DeployDeps, image: string, context: TaskContext): Prom
     if (!(error instanceof TaskFailure && error.code === 'disk_full')) throw error;
     // The size of an image is known only when its layers are unpacked.
     logStep('pull', 'the disk is full; evicting what can go, and pulling again');
-    await deps.keepRoom(signal, PULL_ROOM);
+    await deps.keepRoom(signal, { wanted: PULL_ROOM, recount: true });
     await once();
   });
+  await deps.pulled(image, signal);
   await failPoint('pull.after');
 }
 
