@@ -67,6 +67,7 @@ type Run = {
   isFresh: boolean;
   /** Pruning freed no more. */
   cacheIsSpent: boolean;
+  hasBegun: boolean;
 };
 const NONE: ReadonlySet<string> = new Set();
 const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
@@ -82,6 +83,7 @@ export function createRoom(deps: RoomDeps): Room {
     contents: engine?.last() ?? null,
     isFresh: false,
     cacheIsSpent: false,
+    hasBegun: false,
   });
   async function refresh(run: Run, signal: AbortSignal): Promise<void> {
     run.isFresh = true;
@@ -121,6 +123,7 @@ export function createRoom(deps: RoomDeps): Room {
         free,
         wanted: run.wanted,
         max: limits.max,
+        hasBegun: run.hasBegun,
         watermarks,
       });
     const within = ask(Math.min(limits.budget - engineBytes, limits.disk));
@@ -133,6 +136,7 @@ export function createRoom(deps: RoomDeps): Room {
 
   async function evictAll({ plan: { steps } }: { plan: Plan }, run: Run, signal: AbortSignal, logLine: LogLine): Promise<void> {
     const [first] = steps;
+    run.hasBegun = true;
     const cacheBefore = run.contents?.build_cache ?? 0;
     if (first?.kind === 'build_cache') {
       await evictOfEngine(first, run, signal);

@@ -53,6 +53,8 @@ export type DiskQuestion<C extends CachedDataset = CachedDataset, I extends Evic
   buildCache: { total: number; evictable: number };
   /** Bytes of datasets, images and build cache, evictable or not. */
   used: number;
+  /** The eviction has begun: it goes on to the low watermark. */
+  hasBegun?: boolean;
 };
 export type DiskStep<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> =
   /** `keep`: bytes of build cache that stay. */
@@ -89,10 +91,10 @@ const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
 
 export function planDisk<C extends CachedDataset, I extends EvictableImage>(question: DiskQuestion<C, I>): DiskPlan<C, I> {
-  const { cached, images, buildCache, free, wanted, max, used, watermarks = WATERMARKS } = question;
+  const { cached, images, buildCache, free, wanted, max, used, hasBegun = false, watermarks = WATERMARKS } = question;
   const share = Math.max(0, Math.min(max, free + used));
   const usedThen = share - free + wanted;
-  const isFull = usedThen > watermarks.high * share || free < wanted;
+  const isFull = usedThen > (hasBegun ? watermarks.low : watermarks.high) * share || free < wanted;
   /** Bytes to free for the wanted ones, and to reach the low watermark. */
   const [toFit, toLow] = [wanted - free, isFull ? Math.max(usedThen - watermarks.low * share, wanted - free) : 0];
   const ordered = imageOrder(images);
