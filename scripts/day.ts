@@ -52,7 +52,7 @@ type Task = {
   kind: string;
   payload: { image_repository: string; image: string; image_digest: string; image_tag: string; project: string };
 };
-type Call = (method: string, path: string, body?: object) => Promise<unknown>;
+type Call = (method: string, path: string, body?: object, lease?: string) => Promise<unknown>;
 const problems: string[] = [];
 const started = performance.now();
 const mb = (bytes: number): string => `${Math.round(bytes / 1e6)} MB`;
@@ -120,7 +120,7 @@ async function day(): Promise<void> {
   const busybox = await readFile(findProgram('busybox') ?? '/bin/busybox');
   const bases = new Map<string, Buffer>();
   await Promise.all([
-    actor(berth, 'builder-1', 'builder', async ({ id, payload }, call) => {
+    actor(berth, 'builder-1', 'builder', async ({ payload }, send) => {
       const repository = payload.image_repository.slice(payload.image_repository.indexOf('/') + 1);
       const base =
         bases.get(repository) ??
@@ -128,7 +128,7 @@ async function day(): Promise<void> {
       bases.set(repository, base);
       const commit = randomBytes(20).toString('hex');
       const lines = Array.from({ length: 200 }, (_, i) => ({ stream: 'stdout', text: `step ${i}: ${randomBytes(30).toString('hex')}` }));
-      await call('POST', `/api/agent/tasks/${id}/logs`, { lines });
+      await send(lines);
       const layer = layerOf({ 'www/index.html': Buffer.from(`${repository} ${commit}\n`), 'www/app.bin': randomBytes(IMAGE) });
       const command = ['/bin/busybox', 'httpd', '-f', '-p', '8080', '-h', '/www'];
       const image = await pushImage(registry, repository, commit, [base, layer], { command });
@@ -351,22 +351,28 @@ async function missingHere(registry: Registry, repository: string, digest: strin
   }
 }
 
-const linesIn = async (berth: Platform, text: string): Promise<number> =>
-  (await readFile(berth.agents[REAL]?.logFile ?? '', 'utf8')).split('\n').filter((line) => line.includes(text)).length;
+async function linesIn(berth: Platform, text: string): Promise<number> {
+  const log = await readFile(berth.agents[REAL]?.logFile ?? '', 'utf8');
+  return log.split('\n').filter((line) => line.includes(text)).length;
+}
 
 /** A node that implements only the contract, and does its tasks with `work`. */
 async function actor(
   berth: Platform,
   hostname: string,
   role: 'builder' | 'deploy',
-  work: (task: Task, call: Call) => Promise<object>,
+  work: (task: Task, sendLog: (lines: object[]) => Promise<unknown>) => Promise<object>,
 ): Promise<void> {
   const { signal } = ending;
-  const call: Call = async (method, path, body) => {
+  const call: Call = async (method, path, body, lease) => {
     const answer = await fetch(berth.url + path, {
       method,
       signal,
-      headers: { 'x-agent-secret': berth.agentSecret, 'content-type': 'application/json' },
+      headers: {
+        'x-agent-secret': berth.agentSecret,
+        'content-type': 'application/json',
+        ...(lease === undefined ? {} : { 'x-lease-token': lease }),
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
@@ -384,11 +390,14 @@ async function actor(
   const doing = new Set<string>();
   const perform = async (task: Task): Promise<void> => {
     doing.add(task.id);
+    let lease: string | undefined;
     try {
-      await call('POST', `/api/agent/tasks/${task.id}/complete`, await work(task, call));
+      ({ lease_token: lease } = (await call('POST', `/api/agent/tasks/${task.id}/start`, {})) as { lease_token: string });
+      const done = await work(task, (lines) => call('POST', `/api/agent/tasks/${task.id}/logs`, { lines }, lease));
+      await call('POST', `/api/agent/tasks/${task.id}/complete`, done, lease);
     } catch (error) {
       if (signal.aborted) return;
-      await call('POST', `/api/agent/tasks/${task.id}/complete`, { status: 'failed', result: String(error) }).catch(() => undefined);
+      await call('POST', `/api/agent/tasks/${task.id}/complete`, { status: 'failed', result: String(error) }, lease).catch(() => undefined);
     }
   };
   void (async () => {
