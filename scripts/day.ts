@@ -41,7 +41,7 @@ const REAL = 'node-1';
 const NODES = [REAL, 'node-2', 'node-3'];
 /** Images of node-1: a third of the projects, their base layers, and half of the releases that a rollback can go to. */
 const BUDGET = Math.round((PROJECTS / NODES.length) * (IMAGE / 5 + (1 + KEEP / 2) * IMAGE));
-const KEEP_DEPLOYMENTS = 10;
+const KEEP_DEPLOYMENTS = 5;
 const KEEP_LOG_BYTES = 2_000_000;
 /** Projects of which a deployment is in progress at a time. */
 const AT_ONCE = 4;

@@ -54,14 +54,14 @@ export async function pushImage(
   repository: string,
   tag: string,
   layers: readonly Buffer[],
-  run?: { command: readonly string[] },
+  run?: { command: readonly string[]; created?: string },
 ): Promise<PushedImage> {
   const headers = registryHeaders(registry);
   const config = Buffer.from(
     JSON.stringify({
       architecture: process.arch === 'arm64' ? 'arm64' : 'amd64',
       os: 'linux',
-      created: new Date().toISOString(),
+      created: run?.created ?? new Date().toISOString(),
       id: randomBytes(8).toString('hex'),
       config: { Cmd: run?.command ?? [] },
       rootfs: { type: 'layers', diff_ids: run === undefined ? [] : layers.map(digestOf) },
