@@ -170,8 +170,7 @@ export function createRoom(deps: RoomDeps): Room {
       return await engine.evict(step, signal);
     } catch (err) {
       signal.throwIfAborted();
-      // The rest of this run does without the engine.
-      run.contents = null;
+      // If the engine does not answer at all, the count that follows says so. A node may only lack buildx.
       log.warn({ err, kind: step.kind }, 'evicting from the engine failed; will retry after the next task');
       return false;
     }
