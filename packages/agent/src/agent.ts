@@ -12,7 +12,7 @@ import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
-import type { Task } from '@berth/wire/task';
+import type { AgentConfig, Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
@@ -77,9 +77,10 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     },
     { processMetrics: config.LISTEN !== undefined },
   );
-  const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, known?.current() ?? null);
+  const registrySettings = (): AgentConfig | null => known?.current() ?? null;
+  const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, registrySettings());
   const nodeId = (): string | null => registration.nodeId();
-  const parts = await createParts(config, { keepReleases, state, metrics, wakeRegistration, nodeId, log });
+  const parts = await createParts(config, { keepReleases, registrySettings, state, metrics, wakeRegistration, nodeId, log });
   const { client, docker, images, data } = parts;
   const registry = createRegistrySettings({ client, cli: parts.cli, signal, onFetched: images.sweepLater, log });
   known = registry;
@@ -192,6 +193,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       await parts.exits.stop();
       await parts.diskUse.stop();
       clearInterval(sweeping);
+      parts.stopKeepingRoom();
       await images.stop();
       await parts.networks.stop();
       await parts.secretFiles.stop();

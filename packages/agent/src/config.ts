@@ -142,7 +142,7 @@ export const AGENT_SETTINGS = {
     parse: absolutePath,
   },
   CACHE_HIGH: {
-    doc: 'High watermark in percent of MAX_STORAGE: above it cached datasets are evicted, least recently used first',
+    doc: 'High watermark in percent of MAX_STORAGE: above it build cache, images and cached datasets are evicted (docs/clean-up.md)',
     default: '90',
     parse: integer(1, 100),
   },
@@ -160,7 +160,11 @@ export const AGENT_SETTINGS = {
     shown: 'no limit',
     parse: bandwidth,
   },
-  MAX_STORAGE: { doc: 'Bytes that datasets may use on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },
+  MAX_STORAGE: {
+    doc: 'Bytes that datasets, images and build cache may use together on this node',
+    shown: 'the size of SVC_ROOT’s file system',
+    parse: integer(0),
+  },
   LISTEN: {
     doc: 'Address for /healthz, /readyz and /metrics, e.g. 127.0.0.1:7070; the pages need no login, so keep it private',
     shown: 'none',

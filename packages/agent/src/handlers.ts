@@ -41,7 +41,7 @@ export function createRegistryParts(
 
 type HandlerParts = { registry: RegistrySettings; cleaning: RegistryParts | null; state: StateFolder };
 export function createHandlers(config: AgentOptions, parts: AgentParts, { registry, cleaning, state }: HandlerParts): Handlers {
-  const { cli, docker, listContainers, images, locks, networks, secretFiles, data, volumes } = parts;
+  const { cli, docker, listContainers, images, locks, networks, secretFiles, data, volumes, keepRoom } = parts;
   const git = createGit({
     homeDir: gitHome(state),
     inherit: config.inherit,
@@ -57,11 +57,14 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), { frontends: config.BUILD_FRONTENDS ?? [] }),
       workspaces: state.workspaces,
       images,
+      keepRoom,
       buildTimeoutMs: config.BUILD_TIMEOUT,
       digests: parts.buildDigests,
     }),
     deploy: createDeployHandler({
       ...containerParts,
+      keepRoom,
+      pulled: parts.pulled,
       prepare: data?.prepare ?? null,
       volumes,
       hostIp: parts.hostIp,

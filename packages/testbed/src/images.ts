@@ -25,11 +25,53 @@ type At = Pick<Registry, 'url' | 'user' | 'password'>;
 export const registryHeaders = ({ user, password }: At): Record<string, string> =>
   user === undefined || password === undefined ? {} : { authorization: `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}` };
 
-/** Pushes an image as docker does: each layer that the registry does not have, then the manifest. Throws PushRefused. */
-export async function pushImage(registry: At, repository: string, tag: string, layers: readonly Buffer[]): Promise<PushedImage> {
+/** Returns a layer with these files as an uncompressed tar archive, which an engine accepts too. */
+export function layerOf(files: Readonly<Record<string, Buffer>>): Buffer {
+  const parts = Object.entries(files).flatMap(([path, data]) => {
+    const header = Buffer.alloc(512);
+    const field = (text: string, at: number, size: number): number => header.write(text.slice(0, size), at, 'latin1');
+    const octal = (value: number, at: number, size: number): number => field(value.toString(8).padStart(size - 1, '0'), at, size);
+    field(path, 0, 100);
+    octal(0o755, 100, 8);
+    octal(0, 108, 8);
+    octal(0, 116, 8);
+    octal(data.length, 124, 12);
+    octal(0, 136, 12);
+    field(' '.repeat(8), 148, 8);
+    field('0', 156, 1);
+    field('ustar\x0000', 257, 8);
+    octal(
+      header.reduce((sum, byte) => sum + byte, 0),
+      148,
+      7,
+    );
+    header[154] = 0;
+    return [header, data, Buffer.alloc((512 - (data.length % 512)) % 512)];
+  });
+  return Buffer.concat([...parts, Buffer.alloc(1024)]);
+}
+
+/**
+ * Pushes an image as docker does: each layer that the registry does not have, then the manifest. Throws PushRefused. An engine runs it if
+ * `run` is given and the layers are of `layerOf`.
+ */
+export async function pushImage(
+  registry: At,
+  repository: string,
+  tag: string,
+  layers: readonly Buffer[],
+  run?: { command: readonly string[]; created?: string },
+): Promise<PushedImage> {
   const headers = registryHeaders(registry);
   const config = Buffer.from(
-    JSON.stringify({ architecture: 'amd64', os: 'linux', id: randomBytes(8).toString('hex'), rootfs: { type: 'layers', diff_ids: [] } }),
+    JSON.stringify({
+      architecture: process.arch === 'arm64' ? 'arm64' : 'amd64',
+      os: 'linux',
+      created: run?.created ?? new Date().toISOString(),
+      id: randomBytes(8).toString('hex'),
+      config: { Cmd: run?.command ?? [] },
+      rootfs: { type: 'layers', diff_ids: run === undefined ? [] : layers.map(digestOf) },
+    }),
   );
   const digests: string[] = [];
   let bytes = 0;

@@ -12,7 +12,10 @@ export type RegistryApi = {
   allowsDeletion(signal: AbortSignal): Promise<boolean>;
   /** Returns the digest to which a tag points; null if there is none. */
   digestOf(repository: string, tag: string, signal: AbortSignal): Promise<string | null>;
+  /** False only if the registry says that it does not have the image. */
   has(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
+  /** True only if the registry says that it has the image. */
+  holds(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
   /** Deletes an image with the manifests that it consists of, except those in `keep`. Returns false if it does not exist. */
   remove(repository: string, digest: string, keep: ReadonlySet<string>, signal: AbortSignal): Promise<boolean>;
 };
@@ -127,6 +130,9 @@ export function createRegistryApi({ settings, isInsecure, url: own, answerMs = A
     },
     async has(repository, digest, signal) {
       return (await statusOf('HEAD', `${repository}/manifests/${digest}`, signal)) !== 404;
+    },
+    async holds(repository, digest, signal) {
+      return (await statusOf('HEAD', `${repository}/manifests/${digest}`, signal)) === 200;
     },
     async remove(repository, digest, keep, signal) {
       if (keep.has(digest)) return false;

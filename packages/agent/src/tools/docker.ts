@@ -80,6 +80,8 @@ export type Docker = {
   /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
+  /** Returns the bytes of all layers, also of those that other images share; null if there is no such image. */
+  imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
   /** Returns the id of the user that runs the image. For a user name, reads /etc/passwd of the image from a container that never starts. */
   userOf(image: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
   /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
@@ -184,6 +186,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       if (result.code === 0) return true;
       if (/no such image/i.test(result.stderr)) return false;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
+    },
+    async imageSize(ref, signal) {
+      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', ref], { signal });
+      return result.code === 0 && /^\d+$/.test(result.stdout.trim()) ? Number(result.stdout) : null;
     },
     async userOf(image, labels, signal) {
       const { stdout } = await cli.runOrThrow(['image', 'inspect', '--format', '{{.Config.User}}', image], { signal });

@@ -55,6 +55,11 @@ const nodeText = (cli: Cli, node: Node): string =>
     ],
   ]);
 
+const evictedText = ({ kind, name }: { kind: string; name: string }): string => (kind === 'build_cache' ? name : `${kind} ${name}`);
+const budgetText = ({ free_bytes, budget_bytes }: { free_bytes: number; budget_bytes: number }): string =>
+  free_bytes < 0
+    ? `${bytes(-free_bytes)} more than ${bytes(budget_bytes)} are used`
+    : `${bytes(free_bytes)} free of ${bytes(budget_bytes)}`;
 const sizeOf = (size: number | null | undefined): string | null => (size === null || size === undefined ? null : bytes(size));
 
 export const FLEET_COMMANDS: readonly Command[] = [
@@ -129,10 +134,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
           ['images', sizeOf(disk?.images)],
           ['build cache', sizeOf(disk?.build_cache)],
           ['other', sizeOf(disk?.other)],
-          ['budget', `${bytes(view.free_bytes)} free of ${bytes(view.budget_bytes)}; ${bytes(view.kept_bytes)} are needed`],
+          ['budget', `${budgetText(view)}; ${bytes(view.kept_bytes)} are needed`],
           ['note', view.unavailable ?? null],
         ]),
-        ...view.evict.map((one) => `would be evicted: ${one.kind} ${one.name} (${bytes(one.bytes)}): ${one.why}`),
+        ...view.evict.map((one) => `would be evicted: ${evictedText(one)} (${bytes(one.bytes)}): ${one.why}`),
         ...(view.wanted_bytes === 0 ? [] : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
         ...view.volumes.map(
           (v) =>

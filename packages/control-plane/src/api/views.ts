@@ -7,7 +7,7 @@ import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@bert
 import type { DeviceToken } from '@berth/wire/gateway';
 import type { Delivery, Hook } from '@berth/wire/hook';
 import type { Admission, JoinToken } from '@berth/wire/joining';
-import type { Drain, Node, NodeCopy } from '@berth/wire/node';
+import type { Drain, Node, NodeCopy, NodeDisk } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import type { ApiToken } from '@berth/wire/token';
@@ -226,13 +226,20 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
     arch: n.arch,
     engine: n.engine,
     capabilities: n.capabilities,
-    disk: n.disk,
+    disk: diskView(n.disk),
     has_secret: n.has_secret,
     doubled: doubledView(n, now, limits),
     cached: n.cached,
     copy_rate: n.copy_rate,
     containers: n.containers,
   };
+}
+
+/** Without the names of images, which name projects that the caller may not see. */
+export function diskView(disk: NodeDisk | null): NodeDisk | null {
+  if (disk === null) return null;
+  const { evictable: _, ...shown } = disk;
+  return shown;
 }
 
 /** Returns null once the second machine has not registered for the offline time. */

@@ -118,16 +118,18 @@ function Loaded({ node }: { node: Node }) {
             {(view) => (
               <>
                 <Text>
-                  Budget for datasets: {bytesText(view.budget_bytes)}, {bytesText(view.free_bytes)} of it free.
+                  Budget of datasets, images and build cache: {bytesText(view.budget_bytes)},{' '}
+                  {view.free_bytes < 0 ? `exceeded by ${bytesText(-view.free_bytes)}` : `${bytesText(view.free_bytes)} of it free`}.
                 </Text>
                 {view.unavailable !== undefined && <Text tone="quiet">{view.unavailable}</Text>}
                 {view.evict.length > 0 && (
                   <Table
                     label="What would be evicted, in order"
                     rows={view.evict}
-                    id={(row) => `${row.kind} ${row.name}`}
+                    id={(row) => `${row.kind} ${row.name} ${row.bytes}`}
                     cells={[
                       { head: 'Evicted next', rowHead: true, cell: (row) => row.name },
+                      { head: 'Kind', cell: (row) => row.kind.replace('_', ' ') },
                       { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
                       { head: 'Why', cell: (row) => row.why },
                     ]}
