@@ -8,6 +8,7 @@ const left = (project: string, over: Partial<Remaining> = {}): Remaining => ({
   running: old({ id: `d-${project}`, project_id: project }),
   inProgress: null,
   tried: null,
+  rest: null,
   ...over,
 });
 const moving = (project: string): Remaining => left(project, { inProgress: on.building({ id: `m-${project}`, project_id: project }) });
