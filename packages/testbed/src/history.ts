@@ -24,9 +24,12 @@ export type Happening =
   | { type: 'moved'; deployment: string; to: string; code: string | null }
   /** A deployment was requested and accepted. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
-  /** A person is about to request a deployment, a rollback, a restart or a start; `answered` when that person knows the result. */
+  /**
+   * A person is about to request a deployment, a rollback, a restart or a start; `answered` when that person knows the result. `isOnce`:
+   * the request has no effect if it arrives again.
+   */
   | { type: 'wanted'; project: string; request: string }
-  | { type: 'answered'; project: string; request: string }
+  | { type: 'answered'; project: string; request: string; isOnce: boolean }
   /** A person is about to request a stop: from here on the project may be stopped. */
   | { type: 'stopping'; project: string }
   | (Asked & { type: 'stop_accepted'; project: string })

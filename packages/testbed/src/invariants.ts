@@ -41,7 +41,7 @@ export type Violation = { invariant: InvariantId; at: number; message: string };
 /** A request to a forge takes at most this long. */
 const SENDING_MS = 10_000;
 /** A message may arrive this late, and twice. */
-const LATE_MS = 15_000;
+const LATE_MS = 10_000;
 
 type Of<T extends HistoryEvent['type']> = Extract<HistoryEvent, { type: T }>;
 
@@ -104,21 +104,18 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         const open = reads.get(id)?.find((r) => r.sent > stop.at && r.state !== 'missing' && !isSettled(r.state as DeploymentState));
         if (open !== undefined) broken('stop-ends', open.at, `deployment ${id} is ${open.state} after the stop of its project`);
       }
-    /** Unanswered requests that may start a project, and the time at which the last one was answered or may have arrived again. */
-    const open = groupBy([] as string[], (e) => e);
-    const wantedUntil = new Map<string, number>();
+    /** Requests that may start the project, by the time until which they may still take effect. */
+    const open = new Map<string, Map<string, number>>();
     /** Stopped for certain since then. */
     const rests = new Map<string, number>();
     for (const e of history) {
       if (e.type === 'wanted') {
-        open.set(e.project, [...(open.get(e.project) ?? []), e.request]);
-        wantedUntil.set(e.project, e.at + LATE_MS);
+        const requests = open.get(e.project) ?? new Map<string, number>();
+        open.set(e.project, requests.set(e.request, Infinity));
         rests.delete(e.project);
-      } else if (e.type === 'answered') {
-        open.set(e.project, open.get(e.project)?.filter((request) => request !== e.request) ?? []);
-        wantedUntil.set(e.project, Math.max(wantedUntil.get(e.project) ?? 0, e.at));
-      } else if (e.type === 'stop_accepted') {
-        if ((open.get(e.project) ?? []).length === 0 && (wantedUntil.get(e.project) ?? 0) < e.sent) rests.set(e.project, e.at);
+      } else if (e.type === 'answered') open.get(e.project)?.set(e.request, e.isOnce ? e.at : e.at + LATE_MS);
+      else if (e.type === 'stop_accepted') {
+        if ([...(open.get(e.project)?.values() ?? [])].every((until) => until < e.sent)) rests.set(e.project, e.at);
       } else if (e.type === 'project' && !e.stopped) {
         const since = rests.get(e.project);
         if (since !== undefined && e.sent > since) broken('stop-stays', e.at, `project ${e.project} was started, and nobody asked for it`);
@@ -144,7 +141,10 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
             );
         }
         if (d.trigger !== 'older' || from === undefined) continue;
-        const before = last?.trigger === 'older' ? byId.get(last.of ?? '') : last;
+        // A deployment that went live while the request was on its way decides nothing.
+        const sent = accepted.get(d.deployment)?.sent ?? 0;
+        const wasLast = last !== undefined && reads.get(last.deployment)?.some((r) => r.state === 'running' && r.at < sent) === true;
+        const before = !wasLast ? undefined : last.trigger === 'older' ? byId.get(last.of ?? '') : last;
         if (before !== undefined && from.generation >= before.generation)
           broken('rollback-goes-back', d.at, `project ${project}: ${d.deployment} rolls back to ${from.deployment}, not before ${before.deployment}`);
       }

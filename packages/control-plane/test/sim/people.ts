@@ -2,7 +2,8 @@
 import type { History } from '@berth/testbed/history';
 import { isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
+import { newDrain } from '../../src/flow/drain.ts';
 import type { NewDeployment } from '../../src/flow/drive.ts';
 import { type Endpoints, LIMITS } from './control-plane.ts';
 import type { Forge } from './forge.ts';
@@ -18,6 +19,8 @@ export type People = {
   drain(deployment: string): () => void;
   /** Stops the deployment's project. */
   stop(deployment: string): void;
+  /** Stops a project after the faults, and some time later drains the node where it ran. */
+  stopQuietly(project: string): void;
   /** Reads every deployment and project that users know. */
   readAll(): Promise<void>;
   /** Rollbacks that named no deployment. */
@@ -78,10 +81,11 @@ export function createPeople(
         );
         deployments.set(deployment.id, project);
         if (typeof rollbackOf === 'object' && rollbackOf?.find === 'older') goesBack.add(deployment.id);
-        history.record({ type: 'answered', project, request });
+        // A key makes it one deployment, however often the message arrives.
+        history.record({ type: 'answered', project, request, isOnce: key !== null });
         return history.record({ type: 'accepted', project, deployment: deployment.id, key, sent });
       } catch (error) {
-        if (error instanceof DomainError) return history.record({ type: 'answered', project, request });
+        if (error instanceof DomainError) return history.record({ type: 'answered', project, request, isOnce: false });
         await world.sleep(random.int(100, 2_000), life);
       }
     }
@@ -147,15 +151,17 @@ export function createPeople(
     await ask((api) => api.driver.deleteProject(id));
   }
 
+  async function startDrain(api: Endpoints, node: NodeRecord): Promise<void> {
+    await api.stores.nodes.setSchedulable(node.id, false);
+    await api.stores.nodes.setDrain(node.id, newDrain(world.now()), node.drain);
+    api.changes.notify('work');
+  }
+
   async function nodes(api: Endpoints): Promise<void> {
     const node = random.maybe(await api.stores.nodes.all());
     if (node === undefined) return;
     const what = random.next();
-    if (what < 0.25 && node.role === 'deploy') {
-      await api.stores.nodes.setSchedulable(node.id, false);
-      await api.stores.nodes.setDrain(node.id, { started_at: world.now(), finished_at: null, moved: 0, tries: {} }, node.drain);
-      return api.changes.notify('work');
-    }
+    if (what < 0.25 && node.role === 'deploy') return startDrain(api, node);
     if (what < 0.8) {
       if (!node.schedulable) await api.stores.nodes.setDrain(node.id, null, node.drain);
       await api.stores.nodes.setSchedulable(node.id, !node.schedulable);
@@ -257,6 +263,21 @@ export function createPeople(
       const project = deployments.get(id);
       if (project === undefined || !projects.has(project)) return;
       stop(project).catch((error: unknown) => {
+        if (!(error instanceof Error)) throw error;
+      });
+    },
+    stopQuietly(project) {
+      const rest = async (): Promise<void> => {
+        await stop(project);
+        if (random.chance(0.5)) return;
+        await world.sleep(random.int(0, 8_000), life);
+        await ask(async (api) => {
+          const id = (await api.stores.projects.runningDeployments([project])).get(project);
+          const node = id === undefined ? null : (await api.stores.deployments.get(id)).node_id;
+          if (node !== null) await startDrain(api, await api.stores.nodes.get(node));
+        });
+      };
+      rest().catch((error: unknown) => {
         if (!(error instanceof Error)) throw error;
       });
     },

@@ -199,6 +199,7 @@ export async function run({
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
+    for (const id of people.projects.keys()) if (random.chance(0.2)) people.stopQuietly(id);
     // Pushes that no fault and no person disturbs.
     const quiet = new Set<string>();
     for (const id of people.projects.keys())
