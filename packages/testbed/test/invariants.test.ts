@@ -150,7 +150,7 @@ it('a delivery without a verdict breaks an invariant at the end, unless its proj
 const broken = (history: readonly Happening[]): InvariantId[] => check(at(history)).map((v) => v.invariant);
 
 it('a stopped project may lose its container and its requests, until a person starts it', () => {
-  const page = { type: 'routed', proxy: 'x', routes: {}, pages: ['p'] } as const;
+  const page = { type: 'routed', proxy: 'x', routes: {}, pages: ['p'] } satisfies Happening;
   const rest: Happening[] = [{ type: 'stopping', project: 'p' }, { ...stopped, sent: 6 }, container('stopped'), page, read('running', 9)];
   expect(broken([...live, ...rest, readProject(true, 10), { type: 'ended' }])).toEqual([]);
   expect(broken([...live, ...rest.slice(0, 2), page, readProject(true, 10), { type: 'ended' }])).toEqual(['stop-rests', 'running-is-routed']);

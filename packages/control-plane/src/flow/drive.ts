@@ -147,9 +147,10 @@ async function requestDeployment(
       existing = earlier?.deployment_id ?? null;
       if (existing !== null) return null;
     }
-    if (input.rollbackOf !== null && release === null) throw noneThatRan(input, facts);
+    const last = lastOf(input, facts) ?? release;
+    if (input.rollbackOf !== null && last === null) throw noneThatRan(input, facts);
     const { commit, note, by = null, trigger } = input;
-    return request({ id, commit, note, release, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
+    return request({ id, commit, note, release: last, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
   };
   const write: Write = (plan) =>
     idempotency === null
@@ -161,6 +162,12 @@ async function requestDeployment(
         });
   await decider.decide(projectId, decision, { write, release: () => releaseOf(stores, input) });
   return { deployment: await stores.deployments.get(existing ?? id), created: existing === null };
+}
+
+/** A newer version may have gone live after the release was read. */
+function lastOf({ rollbackOf: release }: NewDeployment, { live }: Facts): DeploymentRecord | null {
+  if (release === null || typeof release === 'string' || release.find !== 'last') return null;
+  return live.find((d) => d.status === 'running') ?? null;
 }
 
 /** Throws validation if the request names an unknown deployment. Returns null if no deployment has the release that it asks for. */
