@@ -288,12 +288,12 @@ export const drainView = (drain: DrainRecord, remaining: readonly Remaining[], p
   started_at: time(drain.started_at),
   finished_at: timeOrNull(drain.finished_at),
   moved: drain.moved,
-  left: remaining.map(({ running, inProgress }) => ({
+  left: remaining.map(({ running, inProgress, rest }) => ({
     project_id: running.project_id,
     project: projects.get(running.project_id)?.name ?? running.project_id,
     deployment_id: running.id,
     moving_to: inProgress?.id ?? null,
-    problem: drain.tries[running.project_id]?.problem ?? null,
+    problem: rest === null ? (drain.tries[running.project_id]?.problem ?? null) : rest.problem,
   })),
 });
 

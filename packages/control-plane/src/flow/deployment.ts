@@ -53,6 +53,7 @@ import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { reasonToWait, restartStopped } from './single-writer.ts';
+import { endLeave, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
@@ -118,6 +119,9 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
       project_stopped: stopRunning,
+      volumes_leave: volumesLeave,
+      task_reported: leaveEnded,
+      task_lost: leaveEnded,
     },
   },
 };
@@ -555,6 +559,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
     // It serves until the drain of its node has moved it (loops/removals.ts).
     if (event.reachable && !isStopped) return;
     UNDO.restore_route(draft, d);
+    endLeave(draft, d);
     if (event.reachable) UNDO.remove_container(draft, d);
     const next = isStopped ? 'a start runs its release' : 'deploy it again to run it';
     return draft.move(d, 'retired', { error: failure('node_deleted') }, `its node was deleted; ${next} on another node`);
@@ -590,6 +595,7 @@ function cancelTask(draft: Draft, d: DeploymentRecord): void {
 }
 
 function projectDeleted(draft: Draft, d: DeploymentRecord): void {
+  if (d.status === 'running') endLeave(draft, d);
   leave(draft, d, d.status === 'running' ? 'retired' : 'cancelled', failure('project_deleted'), 'the project is being deleted');
   if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
 }

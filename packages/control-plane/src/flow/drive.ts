@@ -77,6 +77,11 @@ export type Driver = {
    * not_found, being_deleted, busy.
    */
   stop(projectId: string, by: string): Promise<ProjectRecord>;
+  /**
+   * Begins to move the volumes of a stopped project from a node that is drained or being deleted, without starting the project. Returns
+   * whether a move began. Throws not_found, busy.
+   */
+  moveVolumes(deploymentId: string): Promise<boolean>;
   /** Without `force` its projects move first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
   /** Moves what was assigned to a node after its deletion began. Repeated calls change nothing. */
@@ -119,6 +124,7 @@ export function createDriver(deps: DriverDeps): Driver {
       await decider.decide(projectId, async (facts) => stop(by, facts));
       return stores.projects.get(projectId);
     },
+    moveVolumes: (deploymentId) => moveVolumes(deps, decider, deploymentId),
     deleteNode: (nodeId, force) => deleteNode(deps, decider, nodeId, force),
     vacate: (nodeId) => vacate(deps, decider, nodeId),
   };
@@ -141,9 +147,10 @@ async function requestDeployment(
       existing = earlier?.deployment_id ?? null;
       if (existing !== null) return null;
     }
-    if (input.rollbackOf !== null && release === null) throw noneThatRan(input, facts);
+    const last = lastOf(input, facts) ?? release;
+    if (input.rollbackOf !== null && last === null) throw noneThatRan(input, facts);
     const { commit, note, by = null, trigger } = input;
-    return request({ id, commit, note, release, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
+    return request({ id, commit, note, release: last, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
   };
   const write: Write = (plan) =>
     idempotency === null
@@ -155,6 +162,12 @@ async function requestDeployment(
         });
   await decider.decide(projectId, decision, { write, release: () => releaseOf(stores, input) });
   return { deployment: await stores.deployments.get(existing ?? id), created: existing === null };
+}
+
+/** A newer version may have gone live after the release was read. */
+function lastOf({ rollbackOf: release }: NewDeployment, { live }: Facts): DeploymentRecord | null {
+  if (release === null || typeof release === 'string' || release.find !== 'last') return null;
+  return live.find((d) => d.status === 'running') ?? null;
 }
 
 /** Throws validation if the request names an unknown deployment. Returns null if no deployment has the release that it asks for. */
@@ -253,6 +266,17 @@ async function redeployRunning(
   };
   await decider.decide(project_id, async (facts) => redeploy(input, await decider.find(facts, deploymentId), facts), { write });
   return isCreated ? stores.deployments.get(input.id) : null;
+}
+
+async function moveVolumes({ stores }: DriverDeps, decider: Decider, deploymentId: string): Promise<boolean> {
+  const { project_id } = await stores.deployments.get(deploymentId);
+  let begins = false;
+  await decider.decide(project_id, async (facts) => {
+    const plan = advance(await decider.find(facts, deploymentId), { type: 'volumes_leave' }, facts);
+    begins = plan.createTasks.some((task) => task.kind === 'move');
+    return plan;
+  });
+  return begins;
 }
 
 async function datasetChanged({ stores, newId }: DriverDeps, decider: Decider, datasetId: string): Promise<void> {

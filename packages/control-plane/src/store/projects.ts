@@ -305,7 +305,8 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
         eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', 'in', ['failed', 'cancelled', 'lost'])]),
       ]),
     )
-    .where('tasks.attempt', '>', 0)
+    // A task that no agent claimed started nothing. A removal that no agent claimed removed nothing.
+    .where((eb) => eb.or([eb('tasks.attempt', '>', 0), eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', '=', 'lost')])]))
     // Contract-only agents never report containers. A Berth agent may not have reported them yet.
     .where('nodes.agent_version', 'is not', null)
     .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]))

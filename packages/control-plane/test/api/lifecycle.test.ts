@@ -68,6 +68,21 @@ test('a restart deploys the running release; another deployment in progress refu
   expect((await api.call('rollback', of(id))).json['code']).toBe('no_release');
 }, 120_000);
 
+test('a restart runs the version that went live while the request was read', async () => {
+  const id = await createProject(api, { name: 'five', domain_prefix: 'five' });
+  await world.live(id);
+  const { ran } = api.stores.deployments;
+  let second = '';
+  api.stores.deployments.ran = async (project) => {
+    api.stores.deployments.ran = ran;
+    const before = await ran(project);
+    second = await world.live(id);
+    return before;
+  };
+  const restart = await api.call('restartProject', of(id));
+  expect([restart.status, restart.json['rollback_of']]).toEqual([201, second]);
+}, 120_000);
+
 test('rollbacks without a body go further and further back and never return', async () => {
   const id = await createProject(api, { name: 'four', domain_prefix: 'four' });
   const all = [await world.live(id), await world.live(id), await world.live(id)];

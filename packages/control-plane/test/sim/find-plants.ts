@@ -20,6 +20,15 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'verdict replaced': ['one-verdict'],
   'refused status counts as sent': ['last-status'],
   'sent status forgotten': ['status-once'],
+  'stop only in the database': ['stop-rests'],
+  'stop without its page': ['stop-rests'],
+  'stop leaves deployments': ['stop-ends'],
+  'push starts a stopped project': ['stop-stays'],
+  'start of an older release': ['same-release'],
+  'rollbacks toggle': ['rollback-goes-back'],
+  'start forgets the volumes': ['volume-stays'],
+  'drain forgets stopped projects': ['drain-empties'],
+  'failed move deletes the source': ['volume-kept'],
   'terminal state overwritten': ['terminal-stays'],
 };
 
