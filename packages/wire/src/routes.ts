@@ -19,6 +19,7 @@ import { METRIC_ROUTES } from './metrics.ts';
 import { CacheRoom, Node, NodeDiskView, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
+import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { System } from './system.ts';
@@ -40,6 +41,8 @@ export const ROUTES = {
     status: 200,
     answer: listOf(Project),
   },
+  ...REPOSITORY_LOOK_ROUTES,
+
   createProject: {
     method: 'POST',
     path: '/api/projects',
