@@ -104,8 +104,8 @@ it('reads a repository whose server knows neither filters nor single files', asy
 it('lists at most 200 branches and 20 Dockerfiles, and counts the rest', async () => {
   const files = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`s${String(i).padStart(2, '0')}/Dockerfile`, `FROM x\n# ${i}`]));
   const many = await git.createRepo('many', files);
-  const of = ['git', '--git-dir', join(dir, 'git', 'many.git')];
-  for (let i = 0; i < 250; i++) await run([...of, 'update-ref', `refs/heads/b${i}`, many.sha]);
+  const update = (ref: string) => run(['git', '--git-dir', join(dir, 'git', 'many.git'), 'update-ref', ref, many.sha]);
+  for (let i = 0; i < 250; i++) await update(`refs/heads/b${i}`);
   const found = await lookAt({ url: many.url });
   expect([found.branches.length, found.branches[0], found.branches_left_out]).toEqual([200, 'main', 51]);
   expect([found.dockerfiles.length, found.dockerfiles_left_out]).toEqual([20, 10]);

@@ -62,7 +62,7 @@ export const RepositoryLookCreate = Type.Object(
 
 export const REPOSITORY_LOOK_STATES = ['waiting', 'done', 'failed', 'unavailable'] as const;
 export const RepositoryLook = Type.Object({
-  id: orNull(Type.String({ description: 'null if `state` is `unavailable`' })),
+  id: orNull(Type.String({ description: 'for `GET`; null if `state` is `unavailable`' })),
   state: literals(REPOSITORY_LOOK_STATES, { description: 'waiting: a builder reads the repository; unavailable: no builder can' }),
   unavailable: Type.Optional(Type.String({ description: 'why no builder can look; the project can be created anyway' })),
   git_url: Type.String(),
@@ -81,7 +81,7 @@ export const REPOSITORY_LOOK_ROUTES = {
     scope: 'none',
     summary: 'Let a builder read which branches and Dockerfiles a repository has, before a project exists',
     body: RepositoryLookCreate,
-    status: 202,
+    status: 200,
     answer: RepositoryLook,
   },
   getRepositoryLook: {
