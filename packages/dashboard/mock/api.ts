@@ -177,6 +177,25 @@ const cleanUps = (): AnswerOf<'cleanUps'> => ({
   ],
 });
 
+type RepositoryAsked = { git_url: string; branch: string | null };
+const repositoryLooks = new Map<string, RepositoryAsked>([['l-0', { git_url: 'https://git.example.org/team/shop.git', branch: null }]]);
+/** An address with `private` is refused; every other repository has the same branches and files. `id` null: no builder can look. */
+function looked(id: string | null, asked: RepositoryAsked, unavailable?: string): AnswerOf<'getRepositoryLook'> {
+  const base = { id, ...asked, requested_at: ago(0), found: null, error: null };
+  if (unavailable !== undefined) return { ...base, state: 'unavailable', unavailable };
+  if (asked.git_url.includes('private'))
+    return { ...base, state: 'failed', error: { code: 'git_credentials', message: 'The git server refused the access of the builder.' } };
+  const branches = ['trunk', 'develop', 'release/2.1'];
+  const branch = branches.find((name) => name === (asked.branch ?? 'trunk')) ?? null;
+  const dockerfiles = [
+    { path: 'web/Dockerfile', ports: [3000, 9090], targets: [{ name: 'web', ports: [3000, 9090] }] },
+    { path: 'worker/worker.dockerfile', ports: [], targets: [] },
+  ];
+  const found = { default_branch: 'trunk', branches, branches_left_out: 0, branch, commit: branch === null ? null : '5bc2aec'.padEnd(40, '0') };
+  const files = branch === null ? [] : dockerfiles;
+  return { ...base, state: 'done', found: { ...found, dockerfiles: files, dockerfiles_left_out: 0, submodules: false, lfs: true } };
+}
+
 const HANDLERS: Handlers = {
   authMethods: () => ({ methods: ['gateway', 'password'] }),
   me: ({ world, role }) => ({ ...one(world.users, 'u-ada', ({ email }) => email), email: EMAIL[role], role }),
@@ -222,6 +241,19 @@ const HANDLERS: Handlers = {
       query,
     ),
   getProject: (call) => shown(projectOf(call), call.role),
+  createRepositoryLook: ({ world, body }) => {
+    const asked = { git_url: String(body['git_url']), branch: (body['branch'] as string | null | undefined) ?? null };
+    // Nobody has joined a builder.
+    if (world.nodes.every(({ role }) => role !== 'builder')) return looked(null, asked, 'no builder is registered');
+    const id = `l-${repositoryLooks.size}`;
+    repositoryLooks.set(id, asked);
+    return { ...looked(id, asked), state: 'waiting', found: null, error: null };
+  },
+  getRepositoryLook: ({ params: { id = '' } }) => {
+    const asked = repositoryLooks.get(id);
+    if (asked === undefined) throw new Refusal('not_found', 'the look does not exist; it may be too old');
+    return looked(id, asked);
+  },
   createProject: ({ world, body, role }) => {
     const name = String(body['name']);
     if (world.projects.some((row) => row.name === name))

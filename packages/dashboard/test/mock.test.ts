@@ -30,6 +30,7 @@ const IDS: Readonly<Record<string, string>> = {
   datasets: 'stations',
   users: 'u-grace',
   notifications: 'no-pager',
+  'repository-looks': 'l-0',
 };
 const READS = Object.entries(ROUTES as Record<string, Route>).filter(
   ([, { method, who, path, answer }]) =>

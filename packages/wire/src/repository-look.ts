@@ -94,5 +94,6 @@ export const REPOSITORY_LOOK_ROUTES = {
     query: Type.Object({ ...Wait }),
     status: 200,
     answer: RepositoryLook,
+    etag: true,
   },
 } as const satisfies Record<string, Route>;

@@ -1,6 +1,6 @@
 /**
- * look: reads the tip of a branch from the git server, for the decision about a push; or what a repository has for a new project.
- * Nothing is built.
+ * look: reads the tip of a branch from the git server, for the decision about a push; or what a repository has for a new project. It
+ * builds nothing.
  */
 import { join } from 'node:path';
 import type { LookResult } from '@berth/wire/look';

@@ -58,7 +58,9 @@ it('gives a builder the address and no access of any project, and answers what i
   expect(task).toMatchObject({ id: asked.json['id'], kind: 'look', payload: { repository: true, git_url: URL_, branch: null } });
   const { lease, git } = await claim(task?.id ?? '');
   expect(Object.keys(git as object)).toEqual(['hosts']);
-  const held = api.call('getRepositoryLook', { params: { id: task?.id ?? '' }, query: { wait: 30 }, as: 'developer' });
+  const input = { params: { id: task?.id ?? '' }, as: 'developer' as const };
+  const etag = String((await api.call('getRepositoryLook', input)).headers['etag']);
+  const held = api.call('getRepositoryLook', { ...input, query: { wait: 30 }, headers: { 'if-none-match': etag } });
   const body = { status: 'completed', result: { ...FOUND, of_a_later_version: 1 } };
   expect(await report(task?.id ?? '', lease, body)).toMatchObject({ status: 200 });
   // A report that is sent again gets the same answer; another one is refused.

@@ -7,9 +7,11 @@ import { DomainError, invalid } from '../../domain/errors.ts';
 import { gitUrlProblem } from '../../domain/git-url.ts';
 import { branchProblem } from '../../domain/git-ref.ts';
 import { chooseBuilder, CLAIM_MS, LOOK_MS, type RepositoryLookRecord } from '../../domain/repository-looks.ts';
-import type { Define } from '../define.ts';
+import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import { type Holds, readUntil } from '../holds.ts';
+import { etagOf, matchesEtag } from '../etag.ts';
+import { createHoldWhile } from '../hold-while.ts';
+import type { Holds } from '../holds.ts';
 import { time } from '../views.ts';
 
 /** Requests of one person within the window, and their open looks. Each control plane counts for itself. */
@@ -20,6 +22,7 @@ const OPEN_OF_ONE = 3;
 type Deps = Pick<ApiDeps, 'stores' | 'changes' | 'limits' | 'settings' | 'now' | 'uptime'> & { holds: Holds };
 
 export function repositoryLookRoutes(route: Define, { stores, changes, limits, settings, now, uptime, holds }: Deps): void {
+  const holdWhile = createHoldWhile({ changes, holds });
   const asked = new Map<string, { id: string; at: number }[]>();
   let turn = 0;
 
@@ -60,17 +63,20 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     return view(look);
   });
 
-  route('getRepositoryLook', async ({ params, query, reply, user }) => {
-    const read = () => stores.repositoryLooks.get(params.id);
-    const waitMs = (query.wait ?? 0) * 1000;
-    if (waitMs === 0) return view(await read());
-    const hold = holds.begin('deployments', reply.raw, user.id);
-    if (hold === null) throw new DomainError('too_many_requests');
-    try {
-      return view(await readUntil(read, (look) => look.finished_at !== null, { changes, topic: 'looks', waitMs, hold }));
-    } finally {
-      hold.release();
-    }
+  route('getRepositoryLook', async ({ params, query, user, recheck, setEtag, request, reply }) => {
+    const read = async () => {
+      const look = view(await stores.repositoryLooks.get(params.id));
+      return { look, etag: etagOf(JSON.stringify(look)) };
+    };
+    const knownEtag = request.headers['if-none-match'];
+    const waitSeconds = query.wait ?? 0;
+    const { look, etag } = await holdWhile(read, { knownEtag, waitSeconds, topic: 'looks', holder: user.id }, reply);
+    // The rights may have ended while the request was held.
+    if (waitSeconds > 0) await recheck();
+    setEtag(etag);
+    if (!matchesEtag(knownEtag, etag)) return look;
+    void reply.code(304).send();
+    return SENT;
   });
 }
 
