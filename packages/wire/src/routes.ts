@@ -23,7 +23,7 @@ import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { System } from './system.ts';
-import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
+import { ById, ByName, IdsFilter, LongWait, NameFilter, type Route, Wait } from './route.ts';
 import { Version } from './version.ts';
 import { VOLUME_ROUTES } from './volume.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
@@ -37,7 +37,7 @@ export const ROUTES = {
     who: 'viewer',
     scope: 'list',
     summary: 'List all projects by name',
-    query: Type.Object({ ...PageQuery, ...NameFilter }),
+    query: Type.Object({ ...PageQuery, ...NameFilter, ...IdsFilter }),
     status: 200,
     answer: listOf(Project),
   },
