@@ -81,7 +81,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       repositoryOf: registry.repositoryOf,
     }),
     sync: createSyncHandler({ cache: data?.cache ?? null }),
-    look: createLookHandler({ look: git.look, workspaces: state.workspaces }),
+    look: createLookHandler({ look: git.look, lookAtRepository: git.lookAtRepository, workspaces: state.workspaces }),
     clean: createCleanHandler({ registry: cleaning, locks }),
     move: createMoveHandler({
       volumes,

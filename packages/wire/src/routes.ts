@@ -19,10 +19,11 @@ import { METRIC_ROUTES } from './metrics.ts';
 import { CacheRoom, Node, NodeDiskView, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
+import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { System } from './system.ts';
-import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
+import { ById, ByName, IdsFilter, LongWait, NameFilter, type Route, Wait } from './route.ts';
 import { Version } from './version.ts';
 import { VOLUME_ROUTES } from './volume.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
@@ -36,10 +37,12 @@ export const ROUTES = {
     who: 'viewer',
     scope: 'list',
     summary: 'List all projects by name',
-    query: Type.Object({ ...PageQuery, ...NameFilter }),
+    query: Type.Object({ ...PageQuery, ...NameFilter, ...IdsFilter }),
     status: 200,
     answer: listOf(Project),
   },
+  ...REPOSITORY_LOOK_ROUTES,
+
   createProject: {
     method: 'POST',
     path: '/api/projects',

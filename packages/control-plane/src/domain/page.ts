@@ -4,5 +4,7 @@
 export type Page = { limit: number; cursor: string | null };
 /** `name`: only records with exactly this name. */
 export type NameFilter = { name?: string };
+/** Also by id. */
+export type ProjectFilter = NameFilter & { ids?: readonly string[] };
 /** `next`: the cursor of the next page; null on the last page. */
 export type Paged<T> = { items: T[]; next: string | null };

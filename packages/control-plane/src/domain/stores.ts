@@ -21,7 +21,7 @@ import type { HookStore } from './hooks.ts';
 import type { NotificationStore } from './notifications.ts';
 import type { ProblemStore } from './problems.ts';
 import type { RecordChange, RecordGuard } from './guard.ts';
-import type { NameFilter, Page, Paged } from './page.ts';
+import type { NameFilter, Page, Paged, ProjectFilter } from './page.ts';
 import type { SecretStore } from './secrets.ts';
 import type { Uptime, UptimeStore } from './uptime.ts';
 import type { UsageStore } from './usage.ts';
@@ -57,6 +57,7 @@ import type {
   TaskRecord,
   UserRecord,
 } from './records.ts';
+import type { RepositoryLookStore } from './repository-looks.ts';
 import type { ReportedCopy } from '@berth/wire/volume';
 import type { VolumeCopy } from './volume-copy.ts';
 
@@ -72,7 +73,7 @@ export type ProjectStore = {
   /** Returns the existing records; missing ids are skipped. */
   getMany(ids: readonly string[]): Promise<ProjectRecord[]>;
   /** `access`: only projects that this caller may see. */
-  list(page: Page, filter?: NameFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
+  list(page: Page, filter?: ProjectFilter, access?: ProjectAccess): Promise<Paged<ProjectRecord>>;
   /** Returns what decides who may see the project with this id, else with this name; null if there is none. */
   guarded(idOrName: string): Promise<Guarded | null>;
   /** Returns those of these ids that the caller may see. A deleted project counts as it was. */
@@ -449,6 +450,7 @@ export type Stores = {
   policy: PolicyStore;
   backups: BackupStore;
   cleanUps: CleanUpStore;
+  repositoryLooks: RepositoryLookStore;
   meta: MetaStore;
   uptime: UptimeStore;
   usage: UsageStore;

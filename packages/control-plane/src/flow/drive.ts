@@ -7,6 +7,7 @@ import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
+import { checkRepositoryReport, isRepositoryLook } from '../domain/repository-looks.ts';
 import type { Stores } from '../domain/stores.ts';
 import { isBehind } from './data.ts';
 import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
@@ -204,6 +205,7 @@ async function report(deps: DriverDeps, decider: Decider, input: ReportInput): P
   const task = await stores.tasks.get(taskId);
   if (task.kind === 'sync') return reportSync(deps, task, input);
   if (task.kind === 'clean') return reportClean(deps, task, input);
+  if (isRepositoryLook(task)) return reportRepositoryLook(deps, task, input);
   checkReport(task, given);
   await failPoint('report.before', () => task.kind);
   if (!isOpenTask(task.status)) return { status: repeatedAnswer(task, token, given) };
@@ -235,6 +237,20 @@ async function reportSync(
   changes.notify(`node:${task.node_id}`);
   const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
   if (isOpenTask(task.status)) telemetry?.emit({ what: 'task', kind: 'sync', end: answer.status, seconds });
+  return answer;
+}
+
+/** A look into a repository without a project changes nothing; somebody waits for what it found. */
+async function reportRepositoryLook(
+  { stores, changes, now, telemetry }: DriverDeps,
+  task: TaskRecord,
+  { taskId, token, given }: ReportInput,
+): Promise<{ status: TaskState }> {
+  checkRepositoryReport(given);
+  const answer = await stores.repositoryLooks.endTask(taskId, token, given, now());
+  changes.notify('looks', `node:${task.node_id}`);
+  const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
+  if (isOpenTask(task.status)) telemetry?.emit({ what: 'task', kind: 'look', end: answer.status, seconds });
   return answer;
 }
 

@@ -95,10 +95,11 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
 
     sweep: () => removeOldMembers(db),
 
-    async list(page, { name } = {}, access) {
+    async list(page, { name, ids } = {}, access) {
       const after = keyAfter(page.cursor, ['string']);
       let query = db.kysely.selectFrom('projects').selectAll();
       if (name !== undefined) query = query.where('name', '=', name);
+      if (ids !== undefined) query = query.where('id', 'in', [...ids]);
       if (after !== null) query = query.where('name', '>', after[0]);
       const few = await fewVisible(db.kysely, access);
       if (few?.length === 0) return { items: [], next: null };

@@ -11,7 +11,7 @@ import { OutLink, PageLink, Text } from '../ui/text.tsx';
 /** The routes of running deployments. A deployment runs only after every entry point of the proxy confirmed its route. */
 export const Page = () => {
   const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
-  const projectName = useProjectNames();
+  const projectName = useProjectNames(running.items.map(({ project_id }) => project_id));
   const nodeName = useNodeNames();
   running.more?.();
   return (

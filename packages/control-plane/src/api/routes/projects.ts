@@ -92,7 +92,9 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   };
 
   route('listProjects', async ({ query, user, access }) => {
-    const { items, next } = await stores.projects.list(pageOf(query), query, access);
+    const { name, ids } = query;
+    const filter = { ...(name === undefined ? {} : { name }), ...(ids === undefined ? {} : { ids: ids.split(',') }) };
+    const { items, next } = await stores.projects.list(pageOf(query), filter, access);
     const running = await stores.projects.runningDeployments(items.map((p) => p.id));
     return {
       items: items.map((p) => projectView(p, running.get(p.id) ?? null, roleIn(p, user) ?? 'viewer', settings, certificateOf(p.id))),
