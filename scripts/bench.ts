@@ -4,6 +4,7 @@ import { benchAgents } from '../bench/agents.ts';
 import { benchAnonymous } from '../bench/anonymous.ts';
 import { benchCli } from '../bench/cli.ts';
 import { benchDashboard } from '../bench/dashboard.ts';
+import { benchDashboardReal } from '../bench/dashboard-real.ts';
 import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
@@ -27,12 +28,15 @@ const { values: options, positionals: wanted } = parseArgs({
     projects: { type: 'string', default: '5000' },
     /** `agents` also measures what a bare server needs for the same requests. */
     floor: { type: 'boolean', default: false },
+    /** `dashboard` measures the pages of a real control plane with 5,000 projects instead. */
+    real: { type: 'boolean', default: false },
   },
 });
 const agents = (): Promise<string[]> =>
   benchAgents({ agents: Number(options.agents), profile: options.profile ?? null, floor: options.floor });
 const retention = (): Promise<string[]> => benchRetention({ deployments: Number(options.deployments) });
 const projects = (): Promise<string[]> => benchProjects({ projects: Number(options.projects) });
+const dashboard = (): Promise<string[]> => (options.real ? benchDashboardReal() : benchDashboard());
 const BENCHES = {
   deploy: benchDeploy,
   push: benchPush,
@@ -44,7 +48,7 @@ const BENCHES = {
   anonymous: benchAnonymous,
   cli: benchCli,
   logs: benchLogs,
-  dashboard: benchDashboard,
+  dashboard,
   retention,
   projects,
 };

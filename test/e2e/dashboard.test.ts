@@ -1,5 +1,5 @@
 /** The dashboard in Chromium, with the real control plane, agents, engine and Traefik. Pictures: .berth/pictures/dashboard. */
-import { mkdir, readFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '@berth/wire/project';
 import { findProgram, repositoryRoot } from '@berth/testbed/config';
 import { waitFor } from '@berth/testbed/wait';
+import { serveMock } from '../../packages/dashboard/mock/serve.ts';
 import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 import { pageApp, startWorld, whyNot, type World } from './world.ts';
 
@@ -14,6 +15,8 @@ const executablePath = findProgram('chromium');
 const reason = executablePath === undefined ? 'no Chromium: Debian package chromium' : await whyNot('traefik');
 const PICTURES = join(repositoryRoot, '.berth', 'pictures', 'dashboard');
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update'];
+/** A restart or an upgrade of the machine. */
+const ABSENCE_MS = 20_000;
 const DEVELOPER = { email: 'developer@example.org', password: 'another long password' };
 const VIEWER = { email: 'viewer@example.org', password: 'a long enough password' };
 
@@ -22,6 +25,9 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
   let browser: Browser;
   let page: Page;
   let project: Project;
+  let folder = '';
+  let mock: Awaited<ReturnType<typeof serveMock>>;
+  let awaySince = 0;
   const errors: string[] = [];
   const heading = (name: string | RegExp) => page.getByRole('heading', { level: 1, name });
   const signIn = async (of: Page, { email, password }: { email: string; password: string }): Promise<void> => {
@@ -42,10 +48,16 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     return opened;
   };
 
+  const cpTo = async (to: string): Promise<string> => {
+    await rm(to, { recursive: true, force: true });
+    await cp(folder, to, { recursive: true });
+    return to;
+  };
+
   beforeAll(async () => {
     await mkdir(PICTURES, { recursive: true });
-    const folder = join(repositoryRoot, '.berth', 'dashboard-of-tests');
-    await buildDashboard(folder);
+    folder = await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-tests'));
+    mock = await serveMock(folder);
     world = await startWorld({ proxy: 'traefik', env: { DASHBOARD_DIR: folder } });
     await world.berth.api.call('createUser', { body: { ...VIEWER, role: 'viewer' } });
     await world.berth.api.call('createUser', { body: { ...DEVELOPER, role: 'developer' } });
@@ -54,6 +66,7 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
   });
   afterAll(async () => {
     await browser?.close();
+    await mock?.stop();
     await world?.stop();
   });
 
@@ -132,20 +145,140 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
   it('shows a change of another client within seconds, on a page that nobody touches', async () => {
     await page.goto(`${world.berth.url}/projects/shop`);
     await page.getByText('version 2').first().waitFor();
+    const row = page.getByRole('link', { name: '#2' });
+    await row.focus();
     await world.berth.api.call('stopProject', { params: project });
     await page.getByText('Stopped. Its address answers 503').waitFor({ timeout: 5_000 });
+    expect(await row.evaluate((element) => element === element.ownerDocument.activeElement)).toBe(true);
     await world.berth.settled(await world.berth.api.call('startProject', { params: project }));
     await page.getByText('serves').waitFor();
   });
 
-  it('says that the control plane is away, keeps what it knows and what is typed, and recovers by itself', async () => {
+  it('says that the control plane is away, and keeps what it knows and what is typed', async () => {
     await page.goto(`${world.berth.url}/projects/shop/settings`);
     await page.getByLabel('Branch').fill('release');
     await world.berth.controlPlane.crash();
+    awaySince = Date.now();
     await page.locator('[data-banner="away"]').waitFor();
     await heading('shop').waitFor();
-    await world.berth.controlPlane.start();
+  });
+
+  // Meanwhile these tests use the mock of the API.
+  it('without JavaScript the page says what to do', async () => {
+    const context = await browser.newContext({ javaScriptEnabled: false });
+    const plain = await context.newPage();
+    await plain.goto(mock.url);
+    await plain.locator('noscript').waitFor();
+    expect(await plain.locator('noscript').innerText()).toContain('The dashboard of Berth needs JavaScript');
+    expect(await seriousFindings(plain)).toEqual([]);
+    await context.close();
+  });
+
+  it('on a slow network it says that it waits, answers the keyboard, and sends no change twice', async () => {
+    const slow = await fresh();
+    await slow.goto(`${mock.url}/projects/new`);
+    await slow.getByLabel('Git address').fill('https://git.example.org/team/slowly.git');
+    const network = await slow.context().newCDPSession(slow);
+    await network.send('Network.enable');
+    const conditions = { offline: false, latency: 800, downloadThroughput: 60_000, uploadThroughput: 60_000 };
+    await network.send('Network.emulateNetworkConditions', conditions);
+    const changes: string[] = [];
+    slow.on('request', (request) => {
+      if (request.method() === 'POST') changes.push(new URL(request.url()).pathname.replace(/p-[^/]*/, 'ID'));
+    });
+    await slow.getByRole('button', { name: 'Create and deploy' }).dblclick();
+    await slow.getByRole('textbox', { name: 'Name' }).press('Enter');
+    expect(await slow.getByRole('button', { name: 'Create and deploy' }).getAttribute('aria-busy')).toBe('true');
+    await slow.getByRole('heading', { level: 1, name: 'slowly #1' }).waitFor();
+    await slow.getByRole('link', { name: 'Routes' }).click();
+    await slow.getByRole('status').filter({ hasText: 'Loading' }).first().waitFor({ state: 'attached' });
+    await slow.keyboard.press('?');
+    await slow.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
+    await slow.keyboard.press('Escape');
+    await slow.getByRole('heading', { level: 1, name: 'Routes' }).waitFor();
+    await network.send('Network.emulateNetworkConditions', { ...conditions, latency: 0, downloadThroughput: -1 });
+    await slow.goto(`${mock.url}/account`);
+    await slow.getByRole('textbox', { name: 'Name' }).fill('ci');
+    await network.send('Network.emulateNetworkConditions', conditions);
+    await slow.keyboard.press('Enter');
+    await slow.keyboard.press('Enter');
+    await slow.getByText('Copy the token now').waitFor();
+    expect(changes).toEqual(['/api/projects', '/api/projects/ID/deployments', '/api/tokens']);
+    await slow.context().close();
+  });
+
+  it('a tab of the version before asks for a reload when a page of it is gone, and keeps what is typed', async () => {
+    const old = await cpTo(`${folder}-old`);
+    const served = await serveMock(old);
+    const tab = await fresh();
+    await tab.goto(`${served.url}/projects/explorer/settings`);
+    await tab.getByLabel('Branch').fill('release');
+    for (const file of await readdir(join(old, 'assets'))) if (file.startsWith('datasets-')) await rm(join(old, 'assets', file));
+    await tab.getByRole('link', { name: 'Datasets' }).hover();
+    await tab.locator('[data-banner="outdated"]').getByRole('button', { name: 'Reload' }).waitFor();
+    expect(await tab.getByLabel('Branch').inputValue()).toBe('release');
+    await tab.context().close();
+    await served.stop();
+  });
+
+  it('all that the mouse does works by keyboard: shortcuts, palette, announced pages, the order of the focus', async () => {
+    const keys = await fresh({ reducedMotion: 'reduce' });
+    await keys.goto(mock.url);
+    await keys.getByRole('heading', { level: 1, name: 'Overview' }).waitFor();
+    await keys.keyboard.press('g');
+    await keys.keyboard.press('n');
+    await keys
+      .getByRole('status')
+      .filter({ hasText: /^Nodes$/ })
+      .waitFor({ state: 'attached' });
+    await waitFor('the heading has the focus', () => keys.evaluate<boolean>("document.activeElement?.tagName === 'H1'"));
+    const search = keys.getByRole('button', { name: /^Search/ });
+    await search.focus();
+    await keys.keyboard.press('Enter');
+    const field = keys.getByLabel('Name of a page, project, node or dataset');
+    await field.waitFor();
+    // Letters in a field are text.
+    await field.pressSequentially('g p?');
+    expect(await field.inputValue()).toBe('g p?');
+    await keys.keyboard.press('Escape');
+    await field.waitFor({ state: 'detached' });
+    await waitFor('the focus is back', () => search.evaluate((element) => element === element.ownerDocument.activeElement));
+    const orders: string[] = ['The order of the focus by Tab: role and name of each stop. With the made-up data of `npm run dashboard`.'];
+    for (const path of [
+      '/',
+      '/projects',
+      '/projects/new',
+      '/projects/explorer',
+      '/projects/explorer/env',
+      '/deployments/dep-explorer-14',
+    ]) {
+      await keys.goto(mock.url + path);
+      await loaded(keys);
+      orders.push('', path, ...(await focusOrder(keys)));
+    }
+    await expect(`${orders.join('\n')}\n`).toMatchFileSnapshot('./dashboard-focus-order.txt');
+    await keys.context().addCookies([{ name: 'mock_scenario', value: 'slow', url: mock.url }]);
+    await keys.goto(mock.url);
+    await keys.getByText('Loading Berth').waitFor();
+    await waitFor('nothing moves', () =>
+      keys.evaluate<boolean>("document.getAnimations().every(({ playState }) => playState !== 'running')"),
+    );
+    await keys.context().close();
+  });
+
+  it('after 20 s it recovers by itself; after an upgrade it asks for a reload, and nothing typed is lost', async () => {
+    await waitFor('the absence is over', () => Promise.resolve(Date.now() - awaySince > ABSENCE_MS), { deadlineMs: 2 * ABSENCE_MS });
+    const said = await page.locator('[data-banner="away"]').textContent();
+    const next = await cpTo(`${folder}-next`);
+    const index = await readFile(join(next, 'index.html'), 'utf8');
+    const [main = ''] = /index-[\w-]+\.js/.exec(index) ?? [];
+    await rename(join(next, 'assets', main), join(next, 'assets', 'index-next.js'));
+    await rm(join(next, 'assets', `${main}.gz`));
+    await writeFile(join(next, 'index.html'), index.replace(main, 'index-next.js'));
+    await world.berth.controlPlane.start({ DASHBOARD_DIR: next });
     await page.locator('[data-banner="away"]').waitFor({ state: 'detached' });
+    await page.locator('[data-banner="outdated"]').waitFor();
+    expect(said).toMatch(/No answer for \d/);
     expect(await page.getByLabel('Branch').inputValue()).toBe('release');
   });
 
@@ -243,6 +376,29 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await context.close();
   });
 
+  it('a page follows a role that changes and a project that somebody deletes', async () => {
+    const context = await browser.newContext();
+    const tab = await context.newPage();
+    const { id } = await world.berth.api.call('createProject', {
+      body: { name: 'doomed', domain_prefix: 'doomed', git_url: 'https://git.example.org/team/doomed.git' },
+    });
+    await tab.goto(`${world.berth.url}/projects/doomed/settings`);
+    await signIn(tab, DEVELOPER);
+    const deploy = tab.getByRole('button', { name: 'Deploy', exact: true });
+    await tab.getByLabel('Branch').fill('release');
+    const [developer] = (await world.berth.api.call('listUsers', { query: {} })).items.filter(({ email }) => email === DEVELOPER.email);
+    if (developer === undefined) throw new Error('no developer');
+    const change = (role: 'viewer' | 'developer') => world.berth.api.call('patchUser', { params: developer, body: { role } });
+    await change('viewer');
+    await waitFor('a viewer cannot deploy', async () => (await deploy.getAttribute('aria-disabled')) === 'true');
+    expect(await tab.getByLabel('Branch').inputValue()).toBe('release');
+    await change('developer');
+    await waitFor('a developer can deploy', async () => (await deploy.getAttribute('aria-disabled')) === null);
+    await world.berth.api.call('deleteProject', { params: { id }, query: {} });
+    await tab.getByRole('heading', { level: 1, name: 'Not found' }).waitFor();
+    await context.close();
+  });
+
   it('a token of one project sees no other', async () => {
     await page.goto(`${world.berth.url}/account`);
     const limits = page.getByRole('combobox', { name: 'Only these projects' });
@@ -259,8 +415,7 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await page.getByRole('row', { name: /ci of shop.*shop/ }).waitFor();
   });
 
-  it('no page has a serious finding of axe, light and wide, dark and narrow', async () => {
-    const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  it('no page has a serious finding of axe, light and dark, wide and narrow; none is wider than the window at 200 % and 400 %', async () => {
     const { items } = await world.berth.api.call('listDeployments', { query: {} });
     const [node] = (await world.berth.api.call('listNodes', { query: {} })).items;
     const pages = {
@@ -289,41 +444,75 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
       'not-found': '/no/such/page',
     };
     const findings: string[] = [];
-    for (const [scheme, width] of [
-      ['light', 1400],
-      ['dark', 360],
-    ] as const) {
-      const context = await browser.newContext({
-        colorScheme: scheme,
-        viewport: { width, height: 900 },
-        storageState: await page.context().storageState(),
-        // axe is no script of the page.
-        bypassCSP: true,
-      });
-      const opened = await context.newPage();
-      for (const [name, path] of Object.entries(pages)) {
-        await opened.goto(world.berth.url + path);
-        await opened.locator('h1').waitFor();
-        await opened.waitForLoadState('domcontentloaded');
-        await waitFor('the page has loaded', async () => (await opened.getByText(/^Loading /).count()) === 0);
-        await opened.screenshot({ path: join(PICTURES, `${name}-${scheme}-${width}.png`), fullPage: true });
-        await opened.evaluate(axe);
-        const serious = await opened.evaluate(async () => {
-          type Finding = { id: string; impact: string; nodes: { html: string }[] };
-          const run = (globalThis as unknown as { axe: { run(): Promise<{ violations: Finding[] }> } }).axe;
-          const { violations } = await run.run();
-          return violations
-            .filter(({ impact }) => impact === 'serious' || impact === 'critical')
-            .map(({ id, nodes }) => `${id}: ${nodes[0]?.html.slice(0, 160) ?? ''}`);
-        });
-        findings.push(...serious.map((text) => `${name} ${scheme} ${width}: ${text}`));
-        const tooWide = await opened.evaluate<boolean>('document.documentElement.scrollWidth > innerWidth + 1');
-        if (tooWide) findings.push(`${name} ${scheme} ${width}: wider than the window`);
+    const context = await browser.newContext({
+      viewport: { width: 1400, height: 900 },
+      storageState: await page.context().storageState(),
+      // axe is no script of the page.
+      bypassCSP: true,
+    });
+    const opened = await context.newPage();
+    for (const [name, path] of Object.entries(pages)) {
+      await opened.goto(world.berth.url + path);
+      await loaded(opened);
+      for (const [scheme, width] of [
+        ['light', 1400],
+        ['dark', 1400],
+        ['dark', 360],
+        ['light', 360],
+      ] as const) {
+        await opened.emulateMedia({ colorScheme: scheme });
+        await opened.setViewportSize({ width, height: 900 });
+        if ((scheme === 'light') === (width === 1400))
+          await opened.screenshot({ path: join(PICTURES, `${name}-${scheme}-${width}.png`), fullPage: true });
+        findings.push(...(await seriousFindings(opened)).map((text) => `${name} ${scheme} ${width}: ${text}`));
       }
-      await context.close();
+      // WCAG 2.2, 1.4.10: a window of 1280 px at 400 % and 200 %.
+      for (const width of [320, 640, 1400]) {
+        await opened.setViewportSize({ width, height: 900 });
+        if (await opened.evaluate<boolean>('document.documentElement.scrollWidth > innerWidth + 1'))
+          findings.push(`${name} ${width}: wider than the window`);
+      }
     }
+    await context.close();
     expect(findings).toEqual([]);
   });
 
   it('no script failed, and the policy blocked nothing', () => expect(errors).toEqual([]));
 });
+
+const axe = readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+async function seriousFindings(page: Page): Promise<string[]> {
+  if (!(await page.evaluate<boolean>("typeof axe === 'object'"))) await page.evaluate(await axe);
+  return page.evaluate(async () => {
+    type Finding = { id: string; impact: string; nodes: { html: string }[] };
+    const run = (globalThis as unknown as { axe: { run(options: object): Promise<{ violations: Finding[] }> } }).axe;
+    const { violations } = await run.run({ resultTypes: ['violations'] });
+    return violations
+      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+      .map(({ id, nodes }) => `${id}: ${nodes[0]?.html.slice(0, 160) ?? ''}`);
+  });
+}
+
+async function loaded(page: Page): Promise<void> {
+  await page.locator('h1').waitFor();
+  await waitFor('the page has loaded', async () => (await page.getByText(/^Loading /).count()) === 0);
+}
+
+/** Presses Tab until the focus leaves the page. */
+async function focusOrder(page: Page): Promise<string[]> {
+  const stops: string[] = [];
+  await page.evaluate('document.activeElement?.blur()');
+  for (let stop = 0; stop < 100; stop++) {
+    await page.keyboard.press('Tab');
+    const found = await page.evaluate<string | null>(`(() => {
+      const element = document.activeElement;
+      if (element === null || element === document.body) return null;
+      const label = element.labels?.[0]?.textContent ?? element.getAttribute('aria-label') ?? element.textContent;
+      const role = element.getAttribute('role') ?? element.tagName.toLowerCase();
+      return role + ': ' + label.replace(/\\s+/g, ' ').trim().slice(0, 60);
+    })()`);
+    if (found === null || (stops.length > 0 && found === stops[0])) return stops;
+    stops.push(found);
+  }
+  throw new Error(`the focus does not leave ${page.url()}: ${stops.slice(-5).join('; ')}`);
+}

@@ -163,7 +163,7 @@ export async function createParts(
       sizes: (signal) => imageSizes(cli, signal),
       keepNewest: keepReleases,
       registry: () => registrySettings()?.registry_addr ?? '',
-      registryHas: createRegistryApi({ settings: registrySettings, isInsecure: createIsInsecure(cli) }).holds,
+      registryHas: createRegistryApi({ settings: registrySettings, isInsecure: createIsInsecure(cli), url: config.REGISTRY_URL }).holds,
       log,
     }),
   });

@@ -74,7 +74,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
         sizes: (during) => imageSizes(cli, during),
         keepNewest: () => keep,
         registry: () => address,
-        registryHas: createRegistryApi({ settings, isInsecure: createIsInsecure(cli) }).holds,
+        registryHas: createRegistryApi({ settings, isInsecure: createIsInsecure(cli), url: undefined }).holds,
         log: silentLogger(),
       });
       const root = join(parts.dir, 'svc');

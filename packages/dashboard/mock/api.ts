@@ -103,7 +103,10 @@ function changeProject(call: Call, change: (of: Project) => void): Project {
 const item = ({ events: _e, placement: _p, commit_status: _c, ...row }: Deployment) => row;
 function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
   const status = call.query.get('status');
+  const ids = call.query.get('ids')?.split(',');
+  if (ids !== undefined) return page(ids.flatMap((id) => call.world.deployment(id) ?? []).map(item), call.query);
   let rows = call.world.deployments(of);
+  if (call.query.get('attention') === 'true') rows = needAttention(rows);
   if (status !== null) {
     // Only the newest ones are searched: `large` has 100,000.
     const newest = Array.from({ length: Math.min(rows.length, 5_000) }, (_, index) => rows.at(index));
@@ -111,6 +114,17 @@ function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
   }
   const { items, next_cursor } = page(rows, call.query);
   return { items: items.map(item), next_cursor };
+}
+
+/** Only the newest ones are searched, as for a state. */
+function needAttention(rows: Rows<Deployment>): Rows<Deployment> {
+  const seen = new Set<string>();
+  const newest = Array.from({ length: Math.min(rows.length, 200) }, (_, index) => rows.at(index)).filter((row) => row !== undefined);
+  return newest.filter(({ project_id, status, health }) => {
+    const first = !seen.has(project_id);
+    seen.add(project_id);
+    return (first && status === 'failed') || (status === 'running' && health !== null && health.status !== 'healthy');
+  });
 }
 
 function deploy(call: Call, given: Partial<Deployment>): Deployment {
@@ -123,23 +137,33 @@ function changeNode(call: Call, what: string, given: Partial<Node>): Node {
   return of;
 }
 
+/** Points up to now: a pause while the agent restarts, then a restart of the container, at which the counters begin again. */
 function metrics(call: Call): AnswerOf<'projectMetrics'> {
   const of = projectOf(call);
   const id = of.running_deployment_id;
-  const points = Array.from({ length: id === null ? 0 : 60 }, (_, minute) => ({
-    at: ago((60 - minute) * 60),
-    deployment_id: id ?? '',
-    started_at: ago(7_200),
-    cpu_seconds: 400 + minute * 14 + 6 * Math.sin(minute / 5),
-    throttled_seconds: minute > 40 ? (minute - 40) * 2 : 0,
-    memory_bytes: (230 + 90 * Math.sin(minute / 9) ** 2) * 1_048_576,
-    memory_limit: of.memory_bytes,
-    restarts: 0,
-    oom_kills: 0,
-    net_rx: minute * 4_000_000,
-    net_tx: minute * 21_000_000,
-  }));
-  return { points, from: ago(3_600), to: ago(0), step_seconds: 60, truncated: false };
+  const to = Date.now();
+  const from = Date.parse(call.query.get('from') ?? ago(3_600));
+  const step = to - from > 86_400_000 + 60_000 ? 900 : 60;
+  const count = id === null || of.stopped ? 0 : Math.floor((to - from) / 1_000 / step);
+  const [pause, restart] = [Math.floor(count * 0.3), Math.floor(count * 0.62)];
+  const points = Array.from({ length: count }, (_, index) => {
+    const since = index < restart ? index + 30 : index - restart + 0.6;
+    const minutes = (since * step) / 60;
+    return {
+      at: new Date(to - (count - index) * step * 1_000).toISOString(),
+      deployment_id: id ?? '',
+      started_at: new Date(to - (count - index + since) * step * 1_000).toISOString().replace(/\d{3}Z$/, '000Z'),
+      cpu_seconds: minutes * 14 + 6 * Math.sin(minutes / 5),
+      throttled_seconds: index > count * 0.8 ? (minutes - (0.8 * count - restart)) * 9 : 0,
+      memory_bytes: (230 + 90 * Math.sin(index / 9) ** 2) * 1_048_576 * (index < restart ? 1 : 0.7),
+      memory_limit: of.memory_bytes,
+      restarts: index < restart ? 0 : 1,
+      oom_kills: index < restart ? 0 : 1,
+      net_rx: minutes * 4_000_000,
+      net_tx: minutes * 21_000_000 + 90_000_000 * Math.sin(minutes / 7),
+    };
+  }).filter((_, index) => index < pause || index > pause + count / 15);
+  return { points, from: new Date(from).toISOString(), to: new Date(to).toISOString(), step_seconds: step, truncated: false };
 }
 
 const hooks = new WeakMap<World, Map<string, AnswerOf<'getHook'>>>();
@@ -241,7 +265,12 @@ const HANDLERS: Handlers = {
   }),
   listProjects: ({ world, query, role }) =>
     page(
-      withIds(named(world.projects, query), query).map((row) => shown(row, role)),
+      withIds(named(world.projects, query), query)
+        .filter(({ name, domain_prefix, git_url }) =>
+          `${name} ${domain_prefix} ${git_url}`.toLowerCase().includes(query.get('find')?.toLowerCase() ?? ''),
+        )
+        .filter(({ certificate }) => query.get('attention') !== 'true' || (certificate?.problem ?? null) !== null)
+        .map((row) => shown(row, role)),
       query,
     ),
   getProject: (call) => shown(projectOf(call), call.role),

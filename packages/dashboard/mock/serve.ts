@@ -14,7 +14,10 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** `folder` null: only the API. Sends NAME.gz if it exists, like the control plane. */
-export async function serveMock(folder: string | null, options: MockOptions = {}): Promise<{ url: string; stop(): Promise<void> }> {
+export async function serveMock(
+  folder: string | null,
+  options: MockOptions & { port?: number } = {},
+): Promise<{ url: string; stop(): Promise<void> }> {
   const mock = createMock(options);
   const server = createServer((request, response) => {
     if (mock(request, response)) return;
@@ -28,7 +31,7 @@ export async function serveMock(folder: string | null, options: MockOptions = {}
       response.writeHead(200, { 'content-type': type, ...(packed ? { 'content-encoding': 'gzip' } : {}) }).end(body);
     })().catch(() => response.writeHead(404).end());
   });
-  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve));
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(options.port ?? 0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${port}`,

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { piecesOf, plainText } from '../src/parts/ansi.ts';
 import { matcherOf } from '../src/parts/match.ts';
+import { clean } from '../src/ui/foreign.ts';
 import { bytesText, durationText, relativeTime } from '../src/parts/time-text.ts';
 import { readSse } from '../src/api/sse.ts';
 import { routesOf } from '../src/api/routes-of.ts';
@@ -52,6 +53,14 @@ describe('log lines', () => {
     ['markup, which stays text', '<script>alert(1)</script>', '<script>alert(1)</script>'],
   ])('%s', (_what, line, text) => expect(plainText(line)).toBe(text));
 });
+
+test.each([
+  ['an override of the direction', 'Fix \u202Eevil\u202C', 'Fix evil'],
+  ['an isolate that does not end', '\u2067abc', 'abc'],
+  ['a control character', 'a\u0007b\u001B[31mc', 'ab[31mc'],
+  ['lines and tabs, which stay', 'a\n\tb', 'a\n\tb'],
+  ['Hebrew, which stays', 'תיקון', 'תיקון'],
+])('a text of somebody else: %s', (_what, text, cleaned) => expect(clean(text)).toBe(cleaned));
 
 describe('search', () => {
   const finds = (typed: string, text: string): boolean => {

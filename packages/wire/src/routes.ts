@@ -37,7 +37,17 @@ export const ROUTES = {
     who: 'viewer',
     scope: 'list',
     summary: 'List all projects by name',
-    query: Type.Object({ ...PageQuery, ...NameFilter, ...IdsFilter }),
+    query: Type.Object({
+      ...PageQuery,
+      ...NameFilter,
+      ...IdsFilter,
+      find: Type.Optional(
+        Type.String({ minLength: 1, maxLength: 253, description: 'a part of the name, the domain prefix or the git address, in any case' }),
+      ),
+      attention: Type.Optional(
+        Type.Boolean({ description: 'only projects whose host has an invalid certificate, or one that expires soon' }),
+      ),
+    }),
     status: 200,
     answer: listOf(Project),
   },
@@ -196,7 +206,22 @@ export const ROUTES = {
     who: 'viewer',
     scope: 'list',
     summary: 'List deployments, newest first',
-    query: Type.Object({ ...PageQuery, project_id: Type.Optional(Id), status: Type.Optional(literals(DEPLOYMENT_STATES)) }),
+    query: Type.Object({
+      ...PageQuery,
+      project_id: Type.Optional(Id),
+      status: Type.Optional(literals(DEPLOYMENT_STATES)),
+      ids: Type.Optional(
+        Type.String({
+          minLength: 1,
+          maxLength: 4_000,
+          pattern: '^[^,]+(,[^,]+){0,99}$',
+          description: 'ids, separated by commas: only these',
+        }),
+      ),
+      attention: Type.Optional(
+        Type.Boolean({ description: 'only the newest of a project if it failed, and running ones that are not healthy' }),
+      ),
+    }),
     status: 200,
     answer: listOf(DeploymentItem),
   },

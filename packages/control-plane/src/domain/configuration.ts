@@ -47,6 +47,8 @@ export type CertificateWatch = {
   ofHost(host: string): HostCertificate | null;
   /** Without custom domains that never had a good certificate: their owners may not have pointed them here yet. */
   problems(): { host: string; problem: string }[];
+  /** Ids of the projects whose host under BASE_DOMAIN has an invalid certificate, or one that expires soon. */
+  projectsWithProblem(): string[];
   /** Returns all hosts with the last answer; null: not known yet. */
   watched(): (WatchedHost & { last: HostCertificate | null })[];
   /** Earliest end of a certificate; null if none is known. */

@@ -108,13 +108,16 @@ export type ProjectStore = {
   runningDeployments(ids: readonly string[]): Promise<Map<string, string>>;
 };
 
+/** `attention`: the newest deployment of a project if it failed, and running ones that are not healthy. */
+export type DeploymentFilter = { project_id?: string; status?: DeploymentState; ids?: readonly string[]; attention?: boolean };
+
 export type DeploymentStore = {
   /** Throws not_found. */
   get(id: string): Promise<DeploymentRecord>;
   /** Returns the number of deployments in each state. */
   countByStatus(): Promise<Map<DeploymentState, number>>;
   /** Lists newest first. `access`: only deployments of projects that this caller may see. */
-  list(filter: { project_id?: string; status?: DeploymentState }, page: Page, access?: ProjectAccess): Promise<Paged<DeploymentSummary>>;
+  list(filter: DeploymentFilter, page: Page, access?: ProjectAccess): Promise<Paged<DeploymentSummary>>;
   /** Returns the project of a deployment, as `guarded` of projects; null if there is no such deployment. */
   projectOf(id: string): Promise<Guarded | null>;
   events(ids: readonly string[]): Promise<Map<string, EventRecord[]>>;

@@ -77,6 +77,7 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
       [...watched.values()].flatMap((one) =>
         isProblem(one.last) && concernsOperator(one) ? [{ host: one.host, problem: one.last.problem }] : [],
       ),
+    projectsWithProblem: () => [...ofProjects].flatMap(([id, { last }]) => (isProblem(last) ? [id] : [])),
     watched: () =>
       [...watched.values()].map((one) => ({ host: one.host, project_id: one.project_id, last: concernsOperator(one) ? one.last : null })),
     firstExpiry: () => [...watched.values()].reduce<number | null>((first, { last }) => lower(first, last?.not_after ?? null), null),

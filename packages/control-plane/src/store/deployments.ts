@@ -20,6 +20,23 @@ const MAX_RAN = 1_000;
 /** The expression of the indexes of migration 0006: rows of an earlier version have no ordinal. */
 const ORDINAL = sql<number>`coalesce(ordinal, created_at)`;
 
+/** Reads one row for each project and for each running deployment, and none of their history. */
+const needAttention = (kysely: Database['kysely']) =>
+  kysely
+    .selectFrom('projects')
+    .innerJoin('deployments as newest', (join) =>
+      join.onRef('newest.project_id', '=', 'projects.id').onRef('newest.generation', '=', 'projects.last_generation'),
+    )
+    .where('newest.status', '=', 'failed')
+    .select('newest.id')
+    .unionAll(
+      kysely
+        .selectFrom('deployments as live')
+        .where('live.status', '=', 'running')
+        .where('live.health_status', '!=', 'healthy')
+        .select('live.id'),
+    );
+
 export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, queryCache: NodeQueryCache): DeploymentStore {
   return {
     async get(id) {
@@ -46,6 +63,8 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .select(SUMMARY_COLUMNS)
         .limit(page.limit + 1);
       if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+      if (filter.ids !== undefined) query = query.where('id', 'in', [...filter.ids]);
+      if (filter.attention === true) query = query.where('id', 'in', needAttention(kysely));
       const seen = visible(access, 'deployments.project_id');
       if (seen !== null) query = query.where(seen);
       // In the order of the requests: the machine's clock may have been set back between two of them.

@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
+import { sql } from 'kysely';
 import { DomainError, type FieldProblem, invalid, taken } from '../domain/errors.ts';
 import { DEFAULT_LIMITS } from '../domain/facts.ts';
 import { presentNode } from '../domain/heir.ts';
@@ -95,11 +96,16 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
 
     sweep: () => removeOldMembers(db),
 
-    async list(page, { name, ids } = {}, access) {
+    async list(page, { name, find, ids } = {}, access) {
       const after = keyAfter(page.cursor, ['string']);
       let query = db.kysely.selectFrom('projects').selectAll();
       if (name !== undefined) query = query.where('name', '=', name);
+      if (ids !== undefined && ids.length === 0) return { items: [], next: null };
       if (ids !== undefined) query = query.where('id', 'in', [...ids]);
+      if (find !== undefined) {
+        const part = `%${find.toLowerCase().replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
+        query = query.where(sql<boolean>`lower(name || ' ' || domain_prefix || ' ' || git_url) like ${part} escape '\\'`);
+      }
       if (after !== null) query = query.where('name', '>', after[0]);
       const few = await fewVisible(db.kysely, access);
       if (few?.length === 0) return { items: [], next: null };

@@ -64,6 +64,15 @@ describe('pages', () => {
     expect(admin.items.map((event) => event.kind)).toEqual(['user.created']);
     expect(viewer).toEqual({ items: [], next: admin.next, gap: false });
   });
+  test('a person hears of a change of the own role, which decides what the pages offer', async () => {
+    const { id } = (await api.call('me', { as: 'viewer' })).json as unknown as { id: string };
+    const start = (await read()).next;
+    for (const role of ['developer', 'viewer']) await api.call('patchUser', { params: { id }, body: { role } });
+    expect((await read({ after: start })).items.map((event) => [event.kind, event.user_id])).toEqual([
+      ['user.changed', id],
+      ['user.changed', id],
+    ]);
+  });
   test('a reader who missed removed events first gets a gap', async () => {
     const { next } = await read();
     const page = await read({ after: next + 1_000 }, 'admin');

@@ -144,6 +144,7 @@ describe('the watch', () => {
     for (let i = 0; i < 10; i++, pass(60_000)) await watch.check(one, signal);
     expect(lines).toEqual([['warn', { host: 'h0.berth.test', problem: expect.stringContaining('expired') as string }]]);
     expect(watch.problems()).toHaveLength(1);
+    expect(watch.projectsWithProblem()).toEqual(['p0']);
     answer = { kind: 'no_answer' };
     await watch.check(one, signal);
     // A proxy that is down proves nothing: the problem stays.

@@ -76,6 +76,28 @@ test('deployments are listed newest first, by project and state, in pages that i
   );
 });
 
+test('deployments that need attention: the newest of a project if it failed, and running ones that are not healthy', async () => {
+  const stores = await open();
+  const health = (status: 'healthy' | 'unhealthy' | 'unknown') => ({ status, since: NOW, detail: null });
+  const make = async (name: string, ...rows: Partial<DeploymentRecord>[]): Promise<void> => {
+    const project = await projectIn(stores, name);
+    for (const [index, row] of rows.entries())
+      await deploymentIn(stores, project, `${name}-${index + 1}`, { generation: index + 1, ...row });
+  };
+  await make('well', { status: 'failed' }, { status: 'running', health: health('healthy') });
+  await make('broken', { status: 'running', health: health('healthy') }, { status: 'failed' });
+  await make('sick', { status: 'failed' }, { status: 'running', health: health('unhealthy') });
+  await make('silent', { status: 'running', health: health('unknown') });
+  await make('not-seen', { status: 'running', health: null });
+  await make('both', { status: 'running', health: health('unhealthy') }, { status: 'failed' });
+  await make('busy', { status: 'failed' }, { status: 'building' });
+  const found = async (filter: Parameters<typeof stores.deployments.list>[0]): Promise<string[]> =>
+    (await stores.deployments.list(filter, { limit: 9, cursor: null })).items.map(({ id }) => id).toSorted();
+  expect(await found({ attention: true })).toEqual(['both-1', 'both-2', 'broken-2', 'sick-2', 'silent-1']);
+  expect(await found({ attention: true, status: 'failed' })).toEqual(['both-2', 'broken-2']);
+  expect(await found({ ids: ['well-2', 'busy-1', 'nobody'] })).toEqual(['busy-1', 'well-2']);
+});
+
 test('newest first means the order of the requests, even after the clock was set back', async () => {
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];

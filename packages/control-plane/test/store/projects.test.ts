@@ -186,6 +186,27 @@ test('an idle project that is not marked is not removed', async () => {
   expect(await stores.projects.get(id)).toMatchObject({ id });
 });
 
+test('projects are found by a part of their name, domain prefix or git address, in any case, and no character is special', async () => {
+  const stores = await open();
+  for (const [name, git_url] of [
+    ['shop', 'https://git.example/Team/web_shop.git'],
+    ['wiki', 'https://git.example/team/webxshop.git'],
+    ['old', String.raw`https://git.example/100%/a\b.git`],
+  ] as const)
+    await stores.projects.create({ ...projectInput(name), domain_prefix: `${name}-at`, git_url }, NOW);
+  const found = async (filter: NonNullable<Parameters<typeof stores.projects.list>[1]>): Promise<string[]> =>
+    (await stores.projects.list({ limit: 9, cursor: null }, filter)).items.map(({ name }) => name);
+  expect(await found({ find: 'SHO' })).toEqual(['shop', 'wiki']);
+  expect(await found({ find: 'team/WEB_shop' })).toEqual(['shop']);
+  expect(await found({ find: 'wiki-at' })).toEqual(['wiki']);
+  expect(await found({ find: '100%/' })).toEqual(['old']);
+  expect(await found({ find: String.raw`a\b` })).toEqual(['old']);
+  expect(await found({ find: 'none' })).toEqual([]);
+  const all = (await stores.projects.list({ limit: 9, cursor: null })).items;
+  expect(await found({ ids: all.slice(1).map(({ id }) => id) })).toEqual(['shop', 'wiki']);
+  expect(await found({ ids: [] })).toEqual([]);
+});
+
 test('pages stay correct while rows change, and an invalid cursor is refused', async () => {
   const stores = await open();
   const ids = new Map<string, string>();

@@ -189,6 +189,8 @@ test('no statement walks a table that grows', async () => {
     { project_id: project.id },
     { status: 'running' as const },
     { project_id: project.id, status: 'running' as const },
+    { attention: true },
+    { ids: ['d1', 'd2'] },
   ]) {
     const { next } = await stores.deployments.list(filter, page);
     const key = 'project_id' in filter ? [9] : [NOW, 'x'];

@@ -35,9 +35,20 @@ function take(news: StreamNews): void {
   } else if (news.kind === 'open') {
     reportAnswer();
     // Events may have been missed before the stream opened.
-    if (news.again) void queries.invalidateQueries();
+    if (news.again) {
+      void queries.invalidateQueries();
+      void findUpgrade();
+    }
   } else if (news.kind === 'away') reportProblem('away');
   else reportProblem('signed_out');
+}
+
+/** The name of the first script changes with each change of the page: after an upgrade the old one is not served any more. */
+async function findUpgrade(): Promise<void> {
+  const script = document.querySelector<HTMLScriptElement>('script[type="module"]');
+  if (script === null) return;
+  const answer = await fetch(script.src, { method: 'HEAD', cache: 'no-store' }).catch(() => null);
+  if (answer?.status === 404) reportProblem('outdated');
 }
 
 /** Starts the stream. Returns the function that ends it. */

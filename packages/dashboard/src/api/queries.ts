@@ -2,6 +2,7 @@
 import {
   type InfiniteData,
   infiniteQueryOptions,
+  keepPreviousData,
   QueryClient,
   queryOptions,
   type UseInfiniteQueryResult,
@@ -37,9 +38,12 @@ export const ask = <N extends RouteName>(name: N, input: Input<N>) =>
     queryFn: ({ signal }): Promise<AnswerOf<N>> => call(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
-/** Reads a resource and keeps it up to date. */
-export const useAsk = <N extends RouteName>(name: N, input: Input<N>, options: { enabled?: boolean } = {}): UseQueryResult<AnswerOf<N>> =>
-  useQuery({ ...ask(name, input), ...options }) as UseQueryResult<AnswerOf<N>>;
+/** Reads a resource and keeps it up to date. `everyMs`: asks again this often, for what no event announces. */
+export const useAsk = <N extends RouteName>(
+  name: N,
+  input: Input<N>,
+  { everyMs = false, ...options }: { enabled?: boolean; everyMs?: number | false } = {},
+): UseQueryResult<AnswerOf<N>> => useQuery({ ...ask(name, input), ...options, refetchInterval: everyMs }) as UseQueryResult<AnswerOf<N>>;
 
 /** Like `useAsk`, with the ETag that a change sends as `If-Match`. */
 export const useAskWithTag = <N extends RouteName>(
@@ -54,12 +58,15 @@ export const useAskWithTag = <N extends RouteName>(
 type ItemOf<N extends RouteName> = AnswerOf<N> extends { items: (infer I)[] } ? I : never;
 type Page<N extends RouteName> = { items: ItemOf<N>[]; next_cursor: string | null };
 
-/** Pages of a list. `items` has all pages that were read; `more` reads the next one. */
+/**
+ * Pages of a list. `items` has all pages that were read; `more` reads the next one. `keep`: while a search with other words runs, the
+ * rows of the one before stay.
+ */
 export function useList<N extends RouteName>(
   name: N,
   input: Input<N>,
-  options: { enabled?: boolean } = {},
-): { items: ItemOf<N>[]; more: (() => void) | null; query: UseInfiniteQueryResult<InfiniteData<Page<N>>> } {
+  { keep = false, ...options }: { enabled?: boolean; keep?: boolean } = {},
+): { items: ItemOf<N>[]; more: (() => void) | null; hasMore: boolean; query: UseInfiniteQueryResult<InfiniteData<Page<N>>> } {
   const query = useInfiniteQuery({
     ...infiniteQueryOptions({
       queryKey: [name, input, 'pages'],
@@ -72,7 +79,9 @@ export function useList<N extends RouteName>(
       getNextPageParam: (last: Page<N>) => last.next_cursor,
     }),
     ...options,
+    ...(keep ? { placeholderData: keepPreviousData } : {}),
   });
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
-  return { items, more: query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null, query };
+  const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
+  return { items, more, hasMore: query.hasNextPage, query };
 }

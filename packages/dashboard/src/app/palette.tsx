@@ -8,6 +8,9 @@ import { TextField } from '../ui/text-field.tsx';
 export type Target = { label: string; kind: string; go: () => void };
 
 const SHOWN = 12;
+/** The control plane searches the names of projects, of which there may be thousands. */
+const FOUND = 50;
+const LONGEST_SEARCH = 253;
 type PaletteProps = { open: boolean; onClose: () => void; pages: readonly Target[]; openAt: (path: string) => void };
 export function Palette({ open, onClose, pages, openAt }: PaletteProps) {
   return (
@@ -21,13 +24,15 @@ function Search({ pages, onClose, openAt }: Omit<PaletteProps, 'open'>) {
   const [typed, setTyped] = useState('');
   const [chosen, setChosen] = useState(0);
   const wanted = useDeferredValue(typed);
-  const projects = useList('listProjects', { query: { limit: 200 } });
+  const projects = useList(
+    'listProjects',
+    { query: { limit: FOUND, ...(wanted === '' ? {} : { find: wanted.slice(0, LONGEST_SEARCH) }) } },
+    { keep: true },
+  );
   const nodes = useList('listNodes', { query: { limit: 200 } });
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   const list = useRef<HTMLUListElement>(null);
   const id = useId();
-  // Names beyond the first 200 are asked for page by page while somebody searches.
-  if (wanted.length > 1) projects.more?.();
   const found = useMemo(() => {
     const all: Target[] = [
       ...pages,

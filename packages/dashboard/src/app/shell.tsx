@@ -42,17 +42,26 @@ function Inside() {
   const me = useMe();
   const { scheme, setScheme } = useScheme();
   useEffect(startLive, []);
+  /** The dialog is loaded when it opens for the first time, too late to know where the focus was. */
+  const opener = useRef<Element | null>(null);
+  const openSearch = useCallback(() => {
+    opener.current = document.activeElement;
+    setSearch(true);
+  }, []);
+  useEffect(() => {
+    if (!search && opener.current instanceof HTMLElement) opener.current.focus();
+  }, [search]);
 
   const openAt = useCallback((path: string) => router.history.push(path), [router]);
   const shortcuts = useMemo<Shortcut[]>(
     () => [
-      { keys: 'mod+k', label: 'Search', run: () => setSearch(true) },
-      { keys: '/', label: 'Search', run: () => setSearch(true) },
+      { keys: 'mod+k', label: 'Search', run: openSearch },
+      { keys: '/', label: 'Search', run: openSearch },
       { keys: '?', label: 'Shortcuts', run: () => setHelp(true) },
       { keys: 'n p', label: 'New project', run: () => openAt('/projects/new') },
       ...PAGES.map(({ label, to, keys }) => ({ keys, label, run: () => openAt(to) })),
     ],
-    [openAt],
+    [openAt, openSearch],
   );
   useShortcuts(shortcuts);
   const targets = useMemo(
@@ -78,7 +87,7 @@ function Inside() {
         }
         tools={
           <Row gap="xs" wrap={false}>
-            <Button size="xs" onClick={() => setSearch(true)}>
+            <Button size="xs" onClick={openSearch}>
               Search
               <span className="wide-only">
                 <Key>Ctrl K</Key>

@@ -70,7 +70,6 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
                 { head: 'What happened', rowHead: true, cell: (row) => row.message },
                 {
                   head: 'Of',
-                  wide: true,
                   cell: (row) =>
                     row.deployment_id !== undefined ? (
                       <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">
@@ -121,7 +120,7 @@ function Audit({ user, onUser }: { user: string; onUser: (text: string) => void 
                 { head: 'At', cell: (row) => <Ago at={row.at} /> },
                 { head: 'Who', rowHead: true, cell: (row) => row.user ?? row.via },
                 { head: 'Action', cell: (row) => row.action },
-                { head: 'Target', wide: true, cell: (row) => row.target ?? '' },
+                { head: 'Target', cell: (row) => row.target ?? '' },
                 {
                   head: 'Outcome',
                   cell: (row) => (

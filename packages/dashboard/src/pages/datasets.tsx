@@ -2,6 +2,7 @@ import { Page as Head } from '../app/page.tsx';
 import { useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
+import { More } from '../parts/more.tsx';
 import { DatasetStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { bytesText } from '../parts/time-text.ts';
@@ -19,39 +20,42 @@ export const Page = () => {
             datasets.items.length === 0 ? (
               <Empty words={['dataset', 'create', 'NAME', 'FOLDER']}>No datasets yet. Register a folder of the shared storage:</Empty>
             ) : (
-              <Table
-                label="Datasets"
-                rows={datasets.items}
-                id={({ id }) => id}
-                cells={[
-                  {
-                    head: 'Dataset',
-                    rowHead: true,
-                    cell: ({ name }) => (
-                      <PageLink to="/datasets/$name" params={{ name }} size="sm">
-                        {name}
-                      </PageLink>
-                    ),
-                  },
-                  {
-                    head: 'State',
-                    cell: ({ status, problem }) => (
-                      <>
-                        <DatasetStatus status={status} />
-                        {problem !== null && <Text size="xs">{problem}</Text>}
-                      </>
-                    ),
-                  },
-                  { head: 'Version', number: true, cell: ({ version }) => version ?? '' },
-                  { head: 'Size', number: true, cell: ({ bytes }) => bytesText(bytes) },
-                  { head: 'Files', number: true, wide: true, cell: ({ files }) => files.toLocaleString('en') },
-                  {
-                    head: 'Scanned',
-                    wide: true,
-                    cell: ({ last_scanned_at }) => (last_scanned_at === null ? '' : <Ago at={last_scanned_at} />),
-                  },
-                ]}
-              />
+              <>
+                <Table
+                  label="Datasets"
+                  rows={datasets.items}
+                  id={({ id }) => id}
+                  cells={[
+                    {
+                      head: 'Dataset',
+                      rowHead: true,
+                      cell: ({ name }) => (
+                        <PageLink to="/datasets/$name" params={{ name }} size="sm">
+                          {name}
+                        </PageLink>
+                      ),
+                    },
+                    {
+                      head: 'State',
+                      cell: ({ status, problem }) => (
+                        <>
+                          <DatasetStatus status={status} />
+                          {problem !== null && <Text size="xs">{problem}</Text>}
+                        </>
+                      ),
+                    },
+                    { head: 'Version', number: true, cell: ({ version }) => version ?? '' },
+                    { head: 'Size', number: true, cell: ({ bytes }) => bytesText(bytes) },
+                    { head: 'Files', number: true, wide: true, cell: ({ files }) => files.toLocaleString('en') },
+                    {
+                      head: 'Scanned',
+                      wide: true,
+                      cell: ({ last_scanned_at }) => (last_scanned_at === null ? '' : <Ago at={last_scanned_at} />),
+                    },
+                  ]}
+                />
+                <More list={datasets} />
+              </>
             )
           }
         </Answer>

@@ -7,16 +7,17 @@ import { useAsk } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
-import { commitText } from '../parts/deployments.tsx';
+import { commitText, LiveStatus } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
 import { LogView } from '../parts/log-view.tsx';
 import { useNodeNames } from '../parts/names.ts';
 import { Problem } from '../parts/problem.tsx';
-import { DeploymentStatus, HealthStatus } from '../parts/states.tsx';
+import { HealthStatus } from '../parts/states.tsx';
 import { Ago, Exact, useNow } from '../parts/time.tsx';
 import { bytesText, durationText, exactTime } from '../parts/time-text.ts';
 import { Button } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
+import { clean } from '../ui/foreign.ts';
 import { Note, Progress } from '../ui/feedback.tsx';
 import { Column, Panel, WithSide } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
@@ -47,8 +48,9 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       title={`${name} #${deployment.generation}`}
       lead={
         <span>
-          <DeploymentStatus status={deployment.status} strong /> {commitText(deployment)}, requested <Ago at={deployment.created_at} />
-          {(deployment.created_by?.name ?? null) !== null && ` by ${deployment.created_by?.name ?? ''}`}
+          <LiveStatus item={deployment} stopped={project.data?.stopped === true} strong /> {commitText(deployment)}, requested{' '}
+          <Ago at={deployment.created_at} />
+          {(deployment.created_by?.name ?? null) !== null && ` by ${clean(deployment.created_by?.name ?? '')}`}
         </span>
       }
       actions={
@@ -143,7 +145,7 @@ function Ladder({ deployment }: { deployment: Deployment }) {
   if (deployment.phases.length === 0) return null;
   return (
     <Panel title="Steps" id="steps">
-      <ol className="ladder" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(120px, 1fr))' }}>
+      <ol className="ladder" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(150px, 1fr))' }}>
         {deployment.phases.map((phase, index) => (
           <li key={phase.name}>
             <Status mark={markOf(deployment, index)}>{WORDS[phase.name] ?? phase.name}</Status>

@@ -46,7 +46,13 @@ export const Page = () => {
   const create = useChange('createProject');
   const errors = fieldErrors(create.error);
 
+  /** From the click until the next page: two requests. */
+  const [busy, setBusy] = useState(false);
   async function submit(): Promise<void> {
+    setBusy(true);
+    await createAndDeploy().finally(() => setBusy(false));
+  }
+  async function createAndDeploy(): Promise<void> {
     const project = await create.run({
       body: {
         name: shownName,
@@ -72,7 +78,7 @@ export const Page = () => {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null && !create.busy) void submit();
+            if (reason === null && !busy) void submit();
           }}
         >
           <Column>
@@ -136,7 +142,7 @@ export const Page = () => {
             )}
             {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Creating the project" />}
             <Row>
-              <Button type="submit" look="main" reason={reason} busy={create.busy}>
+              <Button type="submit" look="main" reason={reason} busy={busy}>
                 Create and deploy
               </Button>
               <Command words={['init', '--name', shownName === '' ? 'shop' : shownName]} />

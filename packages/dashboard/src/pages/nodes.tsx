@@ -3,6 +3,7 @@ import { useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { DiskBar } from '../parts/disk.tsx';
+import { More } from '../parts/more.tsx';
 import { NodeStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Table } from '../ui/data.tsx';
@@ -21,28 +22,31 @@ export const Page = () => {
                 No machine has joined yet. Make a join token for the first one:
               </Empty>
             ) : (
-              <Table
-                label="Nodes"
-                rows={nodes.items}
-                id={({ id }) => id}
-                cells={[
-                  {
-                    head: 'Node',
-                    rowHead: true,
-                    cell: ({ id, hostname }) => (
-                      <PageLink to="/nodes/$name" params={{ name: id }} size="sm">
-                        {hostname}
-                      </PageLink>
-                    ),
-                  },
-                  { head: 'Role', cell: ({ role }) => role },
-                  { head: 'State', cell: (node) => <NodeStatus node={node} /> },
-                  { head: 'Last seen', cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
-                  { head: 'Containers', number: true, wide: true, cell: ({ containers }) => containers.length },
-                  { head: 'Datasets', number: true, wide: true, cell: ({ cached }) => cached.length },
-                  { head: 'Disk', wide: true, cell: ({ disk }) => (disk === null ? '' : <DiskBar disk={disk} small />) },
-                ]}
-              />
+              <>
+                <Table
+                  label="Nodes"
+                  rows={nodes.items}
+                  id={({ id }) => id}
+                  cells={[
+                    {
+                      head: 'Node',
+                      rowHead: true,
+                      cell: ({ id, hostname }) => (
+                        <PageLink to="/nodes/$name" params={{ name: id }} size="sm">
+                          {hostname}
+                        </PageLink>
+                      ),
+                    },
+                    { head: 'Role', cell: ({ role }) => role },
+                    { head: 'State', cell: (node) => <NodeStatus node={node} /> },
+                    { head: 'Last seen', cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
+                    { head: 'Containers', number: true, wide: true, cell: ({ containers }) => containers.length },
+                    { head: 'Datasets', number: true, wide: true, cell: ({ cached }) => cached.length },
+                    { head: 'Disk', cell: ({ disk }) => (disk === null ? '' : <DiskBar disk={disk} small />) },
+                  ]}
+                />
+                <More list={nodes} />
+              </>
             )
           }
         </Answer>

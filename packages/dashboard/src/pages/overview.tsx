@@ -1,54 +1,65 @@
-import type { Project } from '@berth/wire/project';
 import type { ReactNode } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
+import { useAll, useAttention } from '../parts/attention.ts';
 import { Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
+import { More } from '../parts/more.tsx';
+import { useProjectNames } from '../parts/names.ts';
 import { DatasetStatus, DeploymentStatus, HealthStatus, NodeStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { bytesText, countText } from '../parts/time-text.ts';
 import { Table } from '../ui/data.tsx';
-import { Panel, Row } from '../ui/layout.tsx';
+import { Panel } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
 
 type Need = { id: string; what: ReactNode; state: ReactNode; why: ReactNode; since: string | null };
 
-/** The newest settled deployment of a project counts: an old failure that was fixed needs nobody. */
+const BUSY = ['pending', 'building', 'built', 'deploying'] as const;
+/** Deployments in progress, newest first. A few states have few rows each, whatever the history is. */
+function useBusy() {
+  const lists = BUSY.map((status) => useList('listDeployments', { query: { status, limit: 50 } }));
+  return {
+    items: lists.flatMap(({ items }) => items).toSorted((a, b) => b.created_at.localeCompare(a.created_at)),
+    isKnown: lists.every(({ query }) => query.data !== undefined),
+  };
+}
+
 export const Page = () => {
-  const projects = useList('listProjects', { query: { limit: 200 } });
-  const nodes = useList('listNodes', { query: { limit: 200 } });
-  const datasets = useList('listDatasets', { query: { limit: 200 } });
-  const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
+  const attention = useAttention();
+  const certificates = useList('listProjects', { query: { attention: true, limit: 200 } });
+  const nodes = useAll(useList('listNodes', { query: { limit: 200 } }));
+  const datasets = useAll(useList('listDatasets', { query: { limit: 200 } }));
+  const busy = useBusy();
   const latest = useList('listDeployments', { query: { limit: 50 } });
   const events = useAsk('events', { query: { limit: 1 } });
-  projects.more?.();
-  running.more?.();
-  const name = new Map(projects.items.map((project: Project) => [project.id, project]));
   const seen = new Set<string>();
   const newest = latest.items.filter(({ project_id }) => (seen.has(project_id) ? false : seen.add(project_id)));
+  const projectName = useProjectNames([...attention.items, ...busy.items, ...newest].map(({ project_id }) => project_id));
   const needs: Need[] = [
-    ...newest
+    ...attention.items
       .filter(({ status }) => status === 'failed')
       .map((item) => ({
         id: item.id,
         what: (
           <PageLink to="/deployments/$id" params={{ id: item.id }} size="sm">
-            {name.get(item.project_id)?.name ?? 'deployment'} #{item.generation}
+            {projectName(item.project_id)}
+            {`\u00A0#${item.generation}`}
           </PageLink>
         ),
         state: <DeploymentStatus status="failed" />,
         why: item.error?.message ?? '',
         since: item.finished_at,
       })),
-    ...running.items
-      .filter(({ health }) => health !== null && health.status !== 'healthy')
+    ...attention.items
+      .filter(({ status, health }) => status === 'running' && health !== null)
       .map((item) => ({
         id: `health ${item.id}`,
         what: (
-          <PageLink to="/projects/$name" params={{ name: name.get(item.project_id)?.name ?? item.project_id }} size="sm">
-            {name.get(item.project_id)?.name ?? item.project_id}
+          <PageLink to="/deployments/$id" params={{ id: item.id }} size="sm">
+            {projectName(item.project_id)}
           </PageLink>
         ),
         state: item.health === null ? null : <HealthStatus health={item.health} />,
@@ -88,28 +99,27 @@ export const Page = () => {
         why: dataset.problem ?? '',
         since: dataset.last_scanned_at,
       })),
-    ...projects.items
-      .filter(({ certificate }) => certificate !== null && (certificate.state === 'invalid' || certificate.state === 'expires_soon'))
-      .map((project) => ({
-        id: `certificate ${project.id}`,
-        what: (
-          <PageLink to="/projects/$name/$tab" params={{ name: project.name, tab: 'domains' }} size="sm">
-            {project.name}
-          </PageLink>
-        ),
-        state: <Status mark="warn">certificate</Status>,
-        why: project.certificate?.problem ?? '',
-        since: project.certificate?.checked_at ?? null,
-      })),
+    ...certificates.items.map((project) => ({
+      id: `certificate ${project.id}`,
+      what: (
+        <PageLink to="/projects/$name/$tab" params={{ name: project.name, tab: 'domains' }} size="sm">
+          {project.name}
+        </PageLink>
+      ),
+      state: <Status mark="warn">certificate</Status>,
+      why: project.certificate?.problem ?? '',
+      since: project.certificate?.checked_at ?? null,
+    })),
   ];
-  const busy = latest.items.filter(({ status }) => ['pending', 'building', 'built', 'deploying'].includes(status));
-  const isKnown = [projects, nodes, datasets, running, latest].every(({ query }) => query.data !== undefined);
+  const isKnown = busy.isKnown && [attention, certificates, nodes, datasets, latest].every(({ query }) => query.data !== undefined);
+  const isMore = attention.hasMore || certificates.hasMore;
   return (
     <Head
       title="Overview"
       lead={
         !isKnown ? undefined : needs.length > 0 ? (
           <Status mark="warn" strong>
+            {isMore && 'more than '}
             {countText(needs.length, 'thing needs', 'things need')} attention
           </Status>
         ) : (
@@ -140,11 +150,12 @@ export const Page = () => {
                     { head: 'Since', cell: ({ since }) => (since === null ? '' : <Ago at={since} />) },
                   ]}
                 />
+                <More list={attention} />
               </Panel>
             )}
-            {busy.length > 0 && (
+            {busy.items.length > 0 && (
               <Panel title="In progress" id="progress" flush>
-                <Deployments items={busy} more={null} withProject label="Deployments in progress" empty={[]} />
+                <Deployments items={busy.items} more={null} withProject label="Deployments in progress" empty={[]} />
               </Panel>
             )}
             <Panel
@@ -169,12 +180,6 @@ export const Page = () => {
                 />
               )}
             </Panel>
-            <Row>
-              <Text tone="quiet">
-                {countText(projects.items.length, 'project')}, {countText(nodes.items.length, 'node')},{' '}
-                {countText(datasets.items.length, 'dataset')}
-              </Text>
-            </Row>
           </>
         )}
       </Answer>

@@ -35,9 +35,11 @@ const TABS = [
   ['members', 'Members'],
   ['settings', 'Settings'],
 ] as const;
-const part = (name: 'Env' | 'Data' | 'Domains' | 'Hook' | 'Settings' | 'Metrics') =>
+const part = (name: 'Env' | 'Data' | 'Domains' | 'Hook' | 'Settings') =>
   lazy(async () => ({ default: (await import('../parts/project-tabs.tsx'))[name] }));
 const Members = lazy(async () => ({ default: (await import('../parts/members.tsx')).Members }));
+/** Apart, because of the library for charts. */
+const Metrics = lazy(async () => ({ default: (await import('../parts/metrics.tsx')).Metrics }));
 const LAZY = {
   members: Members,
   env: part('Env'),
@@ -45,7 +47,7 @@ const LAZY = {
   domains: part('Domains'),
   hook: part('Hook'),
   settings: part('Settings'),
-  metrics: part('Metrics'),
+  metrics: Metrics,
 };
 
 export const Page = () => {
@@ -221,6 +223,7 @@ function Body({
           <Deployments
             items={deployments.items}
             more={deployments.more}
+            stopped={project.stopped}
             label={`Deployments of ${project.name}`}
             empty={['deploy', '--project', project.name]}
           />

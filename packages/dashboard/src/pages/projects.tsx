@@ -1,10 +1,17 @@
+import type { DeploymentItem } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
+import { keepPreviousData, useQueries } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
-import { useDeferredValue, useEffect } from 'react';
+import { useDeferredValue } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useRoleReason } from '../app/session.tsx';
-import { useList } from '../api/queries.ts';
+import { ask, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
+import { useAttention } from '../parts/attention.ts';
 import { Empty } from '../parts/command.tsx';
+import { commitText } from '../parts/deployments.tsx';
+import { More } from '../parts/more.tsx';
+import { useNodeNames } from '../parts/names.ts';
 import { DeploymentStatus, HealthStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { countText } from '../parts/time-text.ts';
@@ -15,22 +22,35 @@ import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { OutLink, PageLink, Text } from '../ui/text.tsx';
 
-/** Rows in the page. A filter finds the others. */
-const SHOWN = 200;
+/** The control plane searches for at most this many characters. */
+const LONGEST_SEARCH = 253;
+/** Projects of one request, and deployments of one. */
+const PAGE = 50;
+
+/** The running deployments of these projects, by project. */
+function useLive(projects: readonly Project[]): Map<string, DeploymentItem> {
+  const ids = projects.flatMap(({ running_deployment_id }) => running_deployment_id ?? []);
+  const parts = Array.from({ length: Math.ceil(ids.length / PAGE) }, (_, part) => ids.slice(part * PAGE, (part + 1) * PAGE));
+  // When one project deploys, the others keep their states until the new answer is there.
+  const answers = useQueries({
+    queries: parts.map((part) => ({
+      ...ask('listDeployments', { query: { ids: part.join(','), limit: PAGE } }),
+      placeholderData: keepPreviousData,
+    })),
+  });
+  return new Map(answers.flatMap(({ data }) => data?.items.map((item) => [item.project_id, item] as const) ?? []));
+}
 
 export const Page = () => {
   const navigate = useNavigate();
   const search = useSearch({ strict: false }) as Record<string, string>;
   const typed = search['find'] ?? '';
-  const wanted = useDeferredValue(typed.toLowerCase());
-  const projects = useList('listProjects', { query: { limit: 200 } });
-  const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
-  useEffect(() => projects.more?.(), [projects.more]);
-  useEffect(() => running.more?.(), [running.more]);
-  const live = new Map(running.items.map((item) => [item.project_id, item]));
-  const found = projects.items.filter(({ name, git_url, domain_prefix }) =>
-    `${name} ${git_url} ${domain_prefix}`.toLowerCase().includes(wanted),
-  );
+  const find = useDeferredValue(typed.trim().slice(0, LONGEST_SEARCH));
+  const projects = useList('listProjects', { query: { limit: PAGE, ...(find === '' ? {} : { find }) } }, { keep: true });
+  const live = useLive(projects.items);
+  const attention = useAttention();
+  const failed = new Map(attention.items.filter(({ status }) => status === 'failed').map((item) => [item.project_id, item]));
+  const nodeName = useNodeNames();
   const reason = useRoleReason('developer');
   return (
     <Head
@@ -44,6 +64,7 @@ export const Page = () => {
       <Row>
         <TextField
           label="Find"
+          help="a part of the name, the address or the repository"
           type="search"
           value={typed}
           onChange={(find) => void navigate({ to: '/projects', search: (find === '' ? {} : { find }) as never, replace: true })}
@@ -53,12 +74,16 @@ export const Page = () => {
         <Answer query={projects.query} what="the projects">
           {() =>
             projects.items.length === 0 ? (
-              <Empty words={['init']}>No projects yet. In the folder of a repository, run:</Empty>
+              find === '' ? (
+                <Empty words={['init']}>No projects yet. In the folder of a repository, run:</Empty>
+              ) : (
+                <Empty>No project has this in its name, address or repository.</Empty>
+              )
             ) : (
               <>
                 <Table
                   label="Projects"
-                  rows={found.slice(0, SHOWN)}
+                  rows={projects.items}
                   id={({ id }) => id}
                   cells={[
                     {
@@ -72,31 +97,26 @@ export const Page = () => {
                     },
                     {
                       head: 'State',
-                      cell: (project) => {
-                        const item = live.get(project.id);
-                        if (project.deleting) return <Status mark="busy">being deleted</Status>;
-                        if (project.stopped) return <Status mark="off">stopped</Status>;
-                        if (item === undefined) return <Status mark="off">not live</Status>;
-                        return item.health === null ? <DeploymentStatus status={item.status} /> : <HealthStatus health={item.health} />;
+                      cell: (project) => <State project={project} live={live.get(project.id)} failed={failed.get(project.id)} />,
+                    },
+                    {
+                      head: 'Serves',
+                      cell: ({ id, stopped }) => {
+                        const item = live.get(id);
+                        return item === undefined || stopped ? null : <Serves live={item} nodeName={nodeName} />;
                       },
                     },
                     { head: 'Address', cell: ({ url }) => <OutLink href={url}>{url.replace(/^https?:\/\//, '')}</OutLink> },
-                    { head: 'Branch', wide: true, cell: ({ branch }) => branch },
-                    {
-                      head: 'Live since',
-                      wide: true,
-                      cell: ({ id }) =>
-                        live.get(id) === undefined ? '' : <Ago at={live.get(id)?.finished_at ?? live.get(id)?.created_at ?? ''} />,
-                    },
                   ]}
                 />
-                <div style={{ padding: 16 }} role="status">
+                <div style={{ padding: '0 16px 8px' }} role="status">
                   <Text tone="quiet">
-                    {found.length > SHOWN
-                      ? `The first ${SHOWN} of ${countText(found.length, 'project')}; type a part of the name to find the others`
-                      : countText(found.length, 'project')}
+                    {projects.hasMore
+                      ? `The first ${countText(projects.items.length, 'project')}`
+                      : countText(projects.items.length, 'project')}
                   </Text>
                 </div>
+                <More list={projects} />
               </>
             )
           }
@@ -105,3 +125,44 @@ export const Page = () => {
     </Head>
   );
 };
+
+type StateProps = { project: Project; live: DeploymentItem | undefined; failed: DeploymentItem | undefined };
+/** A project may serve an old version well while its newest deployment failed. */
+function State({ project, live, failed }: StateProps) {
+  return (
+    <>
+      {project.deleting ? (
+        <Status mark="busy">being deleted</Status>
+      ) : project.stopped ? (
+        <Status mark="off">stopped</Status>
+      ) : project.running_deployment_id === null ? (
+        <Status mark="off">not live</Status>
+      ) : live === undefined || live.health === null ? (
+        <DeploymentStatus status="running" />
+      ) : (
+        <HealthStatus health={live.health} />
+      )}
+      {failed !== undefined && (
+        <div>
+          <PageLink to="/deployments/$id" params={{ id: failed.id }} size="xs">
+            <Status mark="bad">#{failed.generation} failed</Status>
+          </PageLink>
+        </div>
+      )}
+    </>
+  );
+}
+
+/** Which commit, from which node, since when, on which data. */
+function Serves({ live, nodeName }: { live: DeploymentItem; nodeName: (id: string) => string }) {
+  return (
+    <>
+      <Text>{commitText(live)}</Text>
+      <Text size="xs" tone="quiet">
+        {live.node_id !== null && `from ${nodeName(live.node_id)} `}
+        since <Ago at={live.finished_at ?? live.created_at} />
+        {live.datasets.map(({ name, version }) => `, ${name} ${version === null ? '(shared)' : `version ${version}`}`).join('')}
+      </Text>
+    </>
+  );
+}

@@ -2,6 +2,7 @@ import { Page as Head } from '../app/page.tsx';
 import { useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { Empty } from '../parts/command.tsx';
+import { More } from '../parts/more.tsx';
 import { useNodeNames, useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
 import { Table } from '../ui/data.tsx';
@@ -10,10 +11,9 @@ import { OutLink, PageLink, Text } from '../ui/text.tsx';
 
 /** The routes of running deployments. A deployment runs only after every entry point of the proxy confirmed its route. */
 export const Page = () => {
-  const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
+  const running = useList('listDeployments', { query: { status: 'running', limit: 100 } });
   const projectName = useProjectNames(running.items.map(({ project_id }) => project_id));
   const nodeName = useNodeNames();
-  running.more?.();
   return (
     <Head
       title="Routes"
@@ -25,36 +25,39 @@ export const Page = () => {
             running.items.length === 0 ? (
               <Empty words={['deploy']}>No project is live, so the proxy has no routes. Deploy one:</Empty>
             ) : (
-              <Table
-                label="Routes"
-                rows={running.items}
-                id={({ id }) => id}
-                cells={[
-                  { head: 'Address', rowHead: true, cell: ({ url }) => <OutLink href={url}>{url.replace(/^https?:\/\//, '')}</OutLink> },
-                  {
-                    head: 'Project',
-                    cell: ({ project_id }) => (
-                      <PageLink to="/projects/$name" params={{ name: projectName(project_id) }} size="sm">
-                        {projectName(project_id)}
-                      </PageLink>
-                    ),
-                  },
-                  {
-                    head: 'Leads to',
-                    cell: ({ host_ip, host_port, node_id }) => (
-                      <Text mono>{`${node_id === null ? '' : `${nodeName(node_id)} `}${host_ip ?? '?'}:${host_port ?? '?'}`}</Text>
-                    ),
-                  },
-                  {
-                    head: 'Confirmed by the proxy',
-                    cell: ({ id, finished_at, created_at }) => (
-                      <PageLink to="/deployments/$id" params={{ id }} size="sm">
-                        <Ago at={finished_at ?? created_at} />
-                      </PageLink>
-                    ),
-                  },
-                ]}
-              />
+              <>
+                <Table
+                  label="Routes"
+                  rows={running.items}
+                  id={({ id }) => id}
+                  cells={[
+                    { head: 'Address', rowHead: true, cell: ({ url }) => <OutLink href={url}>{url.replace(/^https?:\/\//, '')}</OutLink> },
+                    {
+                      head: 'Project',
+                      cell: ({ project_id }) => (
+                        <PageLink to="/projects/$name" params={{ name: projectName(project_id) }} size="sm">
+                          {projectName(project_id)}
+                        </PageLink>
+                      ),
+                    },
+                    {
+                      head: 'Leads to',
+                      cell: ({ host_ip, host_port, node_id }) => (
+                        <Text mono>{`${node_id === null ? '' : `${nodeName(node_id)} `}${host_ip ?? '?'}:${host_port ?? '?'}`}</Text>
+                      ),
+                    },
+                    {
+                      head: 'Confirmed by the proxy',
+                      cell: ({ id, finished_at, created_at }) => (
+                        <PageLink to="/deployments/$id" params={{ id }} size="sm">
+                          <Ago at={finished_at ?? created_at} />
+                        </PageLink>
+                      ),
+                    },
+                  ]}
+                />
+                <More list={running} />
+              </>
             )
           }
         </Answer>

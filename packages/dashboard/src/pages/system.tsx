@@ -58,7 +58,7 @@ function System() {
                       head: 'State',
                       cell: ({ ok, required }) => <Status mark={ok ? 'ok' : required ? 'bad' : 'warn'}>{ok ? 'ok' : 'not ok'}</Status>,
                     },
-                    { head: 'Detail', wide: true, cell: ({ detail }) => <Text>{detail}</Text> },
+                    { head: 'Detail', cell: ({ detail }) => <Text>{detail}</Text> },
                   ]}
                 />
               </>

@@ -1,5 +1,6 @@
 /** Changes: one request, its progress, and its error where it belongs. The page shows the new state when the control plane has it. */
 import { useMutation } from '@tanstack/react-query';
+import { useRef } from 'react';
 import type { CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { call } from '../api/client.ts';
@@ -12,7 +13,7 @@ export type Change<N extends RouteName> = {
   reset: () => void;
 };
 
-/** `run` returns null after an error, which `error` then has. */
+/** `run` returns null after an error, which `error` then has, and for a change that runs already. */
 export function useChange<N extends RouteName>(name: N, then?: (answer: AnswerOf<N>) => void): Change<N> {
   const mutation = useMutation({
     mutationFn: (input: CallInput<N>) => call(name, input),
@@ -21,8 +22,21 @@ export function useChange<N extends RouteName>(name: N, then?: (answer: AnswerOf
       then?.(answer);
     },
   });
+  /** The same change again while it runs is a double click, or a second Enter on a slow network. */
+  const running = useRef(new Set<string>());
   return {
-    run: (input) => mutation.mutateAsync(input).catch(() => null),
+    run: async (input) => {
+      const key = JSON.stringify(input);
+      if (running.current.has(key)) return null;
+      running.current.add(key);
+      try {
+        return await mutation.mutateAsync(input);
+      } catch {
+        return null;
+      } finally {
+        running.current.delete(key);
+      }
+    },
     busy: mutation.isPending,
     error: mutation.error,
     reset: mutation.reset,

@@ -11,7 +11,9 @@ export const Command = ({ words }: { words: readonly string[] }) => {
   return (
     <span style={{ display: 'inline-flex', gap: 4, alignItems: 'center', maxWidth: '100%' }}>
       <Code>{text}</Code>
-      <Copy text={text} label={`Copy the command ${text}`} />
+      <span style={{ flex: 'none' }}>
+        <Copy text={text} label={`Copy the command ${text}`} />
+      </span>
     </span>
   );
 };

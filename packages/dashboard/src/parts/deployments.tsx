@@ -1,8 +1,10 @@
 /** The table of deployments. */
 import type { DeploymentItem } from '@berth/wire/deployment';
 import { Table, type Cell } from '../ui/data.tsx';
+import { clean } from '../ui/foreign.ts';
 import { Button } from '../ui/controls.tsx';
 import { Row } from '../ui/layout.tsx';
+import { Status } from '../ui/status.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
 import { Empty } from './command.tsx';
 import { useNodeNames, useProjectNames } from './names.ts';
@@ -14,7 +16,24 @@ import { durationText } from './time-text.ts';
 export function commitText({ commit, commit_message, branch }: Pick<DeploymentItem, 'commit' | 'commit_message' | 'branch'>): string {
   const short = commit?.slice(0, 8) ?? branch ?? 'no commit yet';
   const message = commit_message?.split('\n')[0] ?? '';
-  return message === '' ? short : `${short} ${message.length > 72 ? `${message.slice(0, 71)}…` : message}`;
+  return clean(message === '' ? short : `${short} ${message.length > 72 ? `${message.slice(0, 71)}…` : message}`);
+}
+
+type LiveStatusProps = { item: Pick<DeploymentItem, 'status' | 'health'>; stopped?: boolean; strong?: boolean };
+/** A container that runs and does not work, or is stopped, must not look as if all were well. */
+export function LiveStatus({ item: { status, health }, stopped = false, strong = false }: LiveStatusProps) {
+  if (stopped && status === 'running')
+    return (
+      <Status mark="off" strong={strong}>
+        stopped
+      </Status>
+    );
+  if (health === null || health.status === 'healthy') return <DeploymentStatus status={status} strong={strong} />;
+  return (
+    <span style={{ whiteSpace: 'nowrap' }}>
+      {status}, <HealthStatus health={health} />
+    </span>
+  );
 }
 
 /** A usual name stays on one line; a long host name may break. */
@@ -24,10 +43,12 @@ type DeploymentsProps = {
   items: readonly DeploymentItem[];
   more: (() => void) | null;
   withProject?: boolean;
+  /** The project is stopped. */
+  stopped?: boolean;
   label: string;
   empty: readonly string[];
 };
-export function Deployments({ items, more, withProject = false, label, empty }: DeploymentsProps) {
+export function Deployments({ items, more, withProject = false, stopped = false, label, empty }: DeploymentsProps) {
   const projectName = useProjectNames(withProject ? items.map(({ project_id }) => project_id) : []);
   const nodeName = useNodeNames();
   if (items.length === 0) return <Empty words={empty}>No deployments yet. Start the first one:</Empty>;
@@ -37,11 +58,11 @@ export function Deployments({ items, more, withProject = false, label, empty }: 
       rowHead: true,
       cell: (item) => (
         <PageLink to="/deployments/$id" params={{ id: item.id }} size="sm">
-          {withProject ? `${projectName(item.project_id)} ` : ''}#{item.generation}
+          {withProject ? `${projectName(item.project_id)}\u00A0` : ''}#{item.generation}
         </PageLink>
       ),
     },
-    { head: 'State', cell: (item) => <DeploymentStatus status={item.status} /> },
+    { head: 'State', cell: (item) => <LiveStatus item={item} stopped={stopped} /> },
     {
       head: 'Commit',
       cell: (item) => (
@@ -60,7 +81,6 @@ export function Deployments({ items, more, withProject = false, label, empty }: 
         </>
       ),
     },
-    { head: 'Health', wide: true, cell: (item) => (item.health === null ? null : <HealthStatus health={item.health} />) },
     { head: 'Node', wide: true, cell: (item) => (item.node_id === null ? null : <NodeName name={nodeName(item.node_id)} />) },
     { head: 'By', wide: true, cell: (item) => item.created_by?.name ?? item.trigger ?? '' },
     {

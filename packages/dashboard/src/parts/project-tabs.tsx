@@ -1,4 +1,4 @@
-/** The tabs of a project, except deployments and logs. */
+/** The tabs of a project, except deployments, logs, metrics and members. */
 import type { Project } from '@berth/wire/project';
 import { FORGES, type Forge } from '@berth/wire/hook';
 import { ApiError } from '@berth/wire/client';
@@ -20,8 +20,8 @@ import { Answer } from './answer.tsx';
 import { Command, Empty } from './command.tsx';
 import { fieldErrors, Problem } from './problem.tsx';
 import { CertificateStatus, DatasetStatus } from './states.tsx';
-import { Ago, Exact } from './time.tsx';
-import { bytesText, durationText, exactTime } from './time-text.ts';
+import { Ago } from './time.tsx';
+import { bytesText, durationText } from './time-text.ts';
 
 type Tab = { project: Project };
 
@@ -693,120 +693,5 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
         <Text>This cannot be undone.</Text>
       </Confirm>
     </Column>
-  );
-}
-
-const HOURS = { '1': '1 hour', '6': '6 hours', '24': '1 day', '720': '30 days' } as const;
-export function Metrics({ project }: Tab) {
-  const [hours, setHours] = useState<keyof typeof HOURS>('1');
-  const [from, setFrom] = useState(() => new Date(Date.now() - 3_600_000).toISOString());
-  const metrics = useAsk('projectMetrics', { params: { id: project.id }, query: { from } });
-  return (
-    <Panel
-      title="Metrics"
-      id="metrics"
-      actions={
-        <Select
-          label="Range"
-          value={hours}
-          onChange={(value) => {
-            setHours(value);
-            setFrom(new Date(Date.now() - Number(value) * 3_600_000).toISOString());
-          }}
-          options={Object.entries(HOURS).map(([value, label]) => ({ value: value as keyof typeof HOURS, label }))}
-        />
-      }
-    >
-      <Answer query={metrics} what="the metrics">
-        {({ points, unavailable }) => {
-          const last = points.at(-1);
-          return (
-            <Column>
-              {unavailable !== undefined && <Note tone="warn">{unavailable}</Note>}
-              {last === undefined ? (
-                <Empty words={['metrics', project.name]}>No points in this range. A running container gives one a minute.</Empty>
-              ) : (
-                <>
-                  <Facts
-                    items={[
-                      ['At', <Exact key="t" at={last.at} />],
-                      last.memory_bytes === null
-                        ? null
-                        : [
-                            'Memory',
-                            `${bytesText(last.memory_bytes)}${last.memory_limit === null ? '' : ` of ${bytesText(last.memory_limit)}`}`,
-                          ],
-                      last.restarts === null ? null : ['Restarts by the engine', String(last.restarts)],
-                      last.oom_kills === null ? null : ['Processes killed for memory', String(last.oom_kills)],
-                    ]}
-                  />
-                  <Lines label="Memory" values={points.map(({ at, memory_bytes }) => [at, memory_bytes])} format={bytesText} />
-                  <Lines
-                    label="CPU cores"
-                    values={ratesOf(points.map(({ at, cpu_seconds }) => [at, cpu_seconds]))}
-                    format={(value) => value.toFixed(2)}
-                  />
-                  <Lines label="Received per second" values={ratesOf(points.map(({ at, net_rx }) => [at, net_rx]))} format={bytesText} />
-                  <Lines label="Sent per second" values={ratesOf(points.map(({ at, net_tx }) => [at, net_tx]))} format={bytesText} />
-                </>
-              )}
-            </Column>
-          );
-        }}
-      </Answer>
-    </Panel>
-  );
-}
-
-type Point = readonly [at: string, value: number | null];
-/** Change per second of a counter. A counter that begins again gives no value. */
-export const ratesOf = (points: readonly Point[]): Point[] =>
-  points.slice(1).map(([at, value], index) => {
-    const [before, old] = points[index] ?? [at, null];
-    const seconds = (Date.parse(at) - Date.parse(before)) / 1000;
-    return [at, value === null || old === null || value < old || seconds <= 0 ? null : (value - old) / seconds];
-  });
-
-function Lines({ label, values, format }: { label: string; values: readonly Point[]; format: (value: number) => string }) {
-  const known = values.filter((point): point is [string, number] => point[1] !== null);
-  if (known.length < 2) return null;
-  const most = Math.max(...known.map(([, value]) => value), 1e-9);
-  const [first, last] = [Date.parse(known[0]?.[0] ?? ''), Date.parse(known.at(-1)?.[0] ?? '')];
-  const path = known
-    .map(
-      ([at, value], index) =>
-        `${index === 0 ? 'M' : 'L'}${(((Date.parse(at) - first) / Math.max(1, last - first)) * 600).toFixed(1)} ${(78 - (value / most) * 74).toFixed(1)}`,
-    )
-    .join('');
-  const now = known.at(-1)?.[1] ?? 0;
-  return (
-    <figure style={{ margin: 0 }}>
-      <figcaption>
-        <Text strong inline>
-          {label}
-        </Text>{' '}
-        <Text tone="quiet" inline>
-          now {format(now)}, most {format(most)}
-        </Text>
-      </figcaption>
-      <svg
-        viewBox="0 0 600 80"
-        width="100%"
-        height="80"
-        preserveAspectRatio="none"
-        role="img"
-        aria-label={`${label}: now ${format(now)}, most ${format(most)}`}
-      >
-        <path d={`${path}V80H0Z`} fill="var(--busy)" fillOpacity="0.12" />
-        <path d={path} fill="none" stroke="var(--busy)" strokeWidth="1.5" vectorEffect="non-scaling-stroke" />
-      </svg>
-      <div aria-hidden style={{ display: 'flex', justifyContent: 'space-between', color: 'var(--quiet)', fontSize: '0.75rem' }}>
-        {known
-          .filter((_, index) => index === 0 || index === known.length - 1)
-          .map(([at]) => (
-            <span key={at}>{exactTime(at).slice(0, 16)}</span>
-          ))}
-      </div>
-    </figure>
   );
 }

@@ -1,7 +1,8 @@
 /** Tables, lists of facts and tabs. */
 import { Table as MantineTable } from '@mantine/core';
-import { Link } from '@tanstack/react-router';
-import type { ReactNode } from 'react';
+import { Link, useRouterState } from '@tanstack/react-router';
+import { type ReactNode, useEffect, useRef } from 'react';
+import { cleanNode } from './foreign.ts';
 
 export type Cell<T> = {
   head: string;
@@ -14,17 +15,22 @@ export type Cell<T> = {
   rowHead?: boolean;
 };
 type TableProps<T> = { label: string; rows: readonly T[]; cells: readonly Cell<T>[]; id: (row: T) => string };
+/**
+ * On a phone each row is a card with the heads before its values (global.css). A table that is laid out in another way is no table for
+ * screen readers any more, so all parts say their role.
+ */
 export function Table<T>({ label, rows, cells, id }: TableProps<T>) {
   return (
     <div className="table-scroll" role="region" aria-label={label} tabIndex={0}>
-      <MantineTable verticalSpacing="xs" horizontalSpacing="md" highlightOnHover>
+      <MantineTable verticalSpacing="xs" horizontalSpacing="md" highlightOnHover role="table" className="cards">
         <MantineTable.Caption className="visually-hidden">{label}</MantineTable.Caption>
-        <MantineTable.Thead>
-          <MantineTable.Tr>
+        <MantineTable.Thead role="rowgroup">
+          <MantineTable.Tr role="row">
             {cells.map((cell) => (
               <MantineTable.Th
                 key={cell.head}
                 scope="col"
+                role="columnheader"
                 {...(cell.wide ? { visibleFrom: 'sm' } : {})}
                 style={{ textAlign: cell.number ? 'right' : 'left', whiteSpace: 'nowrap' }}
               >
@@ -33,18 +39,23 @@ export function Table<T>({ label, rows, cells, id }: TableProps<T>) {
             ))}
           </MantineTable.Tr>
         </MantineTable.Thead>
-        <MantineTable.Tbody>
+        <MantineTable.Tbody role="rowgroup">
           {rows.map((row) => (
-            <MantineTable.Tr key={id(row)}>
+            <MantineTable.Tr key={id(row)} role="row">
               {cells.map((cell) => {
-                const style = cell.number ? { textAlign: 'right' as const, fontVariantNumeric: 'tabular-nums' } : {};
+                const content = cleanNode(cell.cell(row));
+                const given = {
+                  ...(cell.number ? { className: 'number' } : {}),
+                  'data-head': cell.head,
+                  ...(content === null || content === '' ? { 'data-empty': true } : {}),
+                };
                 return cell.rowHead ? (
-                  <MantineTable.Th key={cell.head} scope="row" style={style} fw={500}>
-                    {cell.cell(row)}
+                  <MantineTable.Th key={cell.head} scope="row" role="rowheader" fw={500} {...given}>
+                    <div>{content}</div>
                   </MantineTable.Th>
                 ) : (
-                  <MantineTable.Td key={cell.head} style={style} {...(cell.wide ? { visibleFrom: 'sm' } : {})}>
-                    {cell.cell(row)}
+                  <MantineTable.Td key={cell.head} role="cell" {...given} {...(cell.wide ? { visibleFrom: 'sm' } : {})}>
+                    <div>{content}</div>
                   </MantineTable.Td>
                 );
               })}
@@ -61,7 +72,7 @@ export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode]
   <dl
     style={{
       display: 'grid',
-      gridTemplateColumns: 'minmax(min(110px, 40%), max-content) minmax(0, 1fr)',
+      gridTemplateColumns: 'fit-content(45%) minmax(0, 1fr)',
       gap: '6px 16px',
       margin: 0,
       fontSize: '0.875rem',
@@ -71,7 +82,7 @@ export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode]
       item === null ? null : (
         <div key={item[0]} style={{ display: 'contents' }}>
           <dt style={{ color: 'var(--quiet)' }}>{item[0]}</dt>
-          <dd style={{ margin: 0, minWidth: 0 }}>{item[1]}</dd>
+          <dd style={{ margin: 0, minWidth: 0 }}>{cleanNode(item[1])}</dd>
         </div>
       ),
     )}
@@ -79,20 +90,28 @@ export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode]
 );
 
 export type Tab = { label: string; to: string; params?: Record<string, string>; count?: number };
-/** Tabs are links: each one has an address. */
-export const Tabs = ({ label, tabs }: { label: string; tabs: readonly Tab[] }) => (
-  <nav aria-label={label} className="tabs">
-    {tabs.map((tab) => (
-      <Link
-        key={tab.label}
-        to={tab.to}
-        params={(tab.params ?? {}) as never}
-        activeOptions={{ exact: true, includeSearch: false }}
-        activeProps={{ 'aria-current': 'page' }}
-      >
-        {tab.label}
-        {tab.count !== undefined && <span className="tab-count">{tab.count}</span>}
-      </Link>
-    ))}
-  </nav>
-);
+/** Tabs are links: each one has an address. On a phone the strip scrolls, and shows the current one. */
+export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
+  const strip = useRef<HTMLElement>(null);
+  const current = useRouterState({ select: ({ location }) => location.pathname });
+  useEffect(() => {
+    const [box, link] = [strip.current, strip.current?.querySelector<HTMLElement>('[aria-current="page"]')];
+    if (box !== null && link !== null && link !== undefined) box.scrollLeft = link.offsetLeft - (box.clientWidth - link.offsetWidth) / 2;
+  }, [current]);
+  return (
+    <nav ref={strip} aria-label={label} className="tabs">
+      {tabs.map((tab) => (
+        <Link
+          key={tab.label}
+          to={tab.to}
+          params={(tab.params ?? {}) as never}
+          activeOptions={{ exact: true, includeSearch: false }}
+          activeProps={{ 'aria-current': 'page' }}
+        >
+          {tab.label}
+          {tab.count !== undefined && <span className="tab-count">{tab.count}</span>}
+        </Link>
+      ))}
+    </nav>
+  );
+}

@@ -1,6 +1,7 @@
 /** Parts that tell something: notes, errors, progress, empty lists. */
 import { Alert, Loader, Progress as MantineProgress, Skeleton } from '@mantine/core';
 import type { ReactNode } from 'react';
+import { cleanNode } from './foreign.ts';
 
 export type Tone = 'info' | 'ok' | 'warn' | 'bad';
 const COLORS: Record<Tone, string> = { info: 'blue', ok: 'green', warn: 'orange', bad: 'red' };
@@ -18,7 +19,7 @@ export const Note = ({ tone = 'info', title, children, live = false, onClose }: 
     {...(onClose === undefined ? {} : { withCloseButton: true, onClose, closeButtonLabel: 'Close' })}
     styles={{ title: { color: 'var(--mantine-color-text)' }, message: { color: 'var(--mantine-color-text)' } }}
   >
-    {children}
+    {cleanNode(children)}
   </Alert>
 );
 

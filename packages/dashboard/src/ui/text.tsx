@@ -2,6 +2,7 @@
 import { Anchor, Code as MantineCode, Kbd, Text as MantineText, Title as MantineTitle } from '@mantine/core';
 import { createLink } from '@tanstack/react-router';
 import type { ReactNode } from 'react';
+import { cleanNode } from './foreign.ts';
 
 type Tone = 'normal' | 'quiet' | 'ok' | 'bad' | 'warn' | 'busy' | 'calm';
 const COLORS: Record<Tone, string | undefined> = {
@@ -32,7 +33,7 @@ export const Text = ({ children, tone = 'normal', size = 'sm', strong = false, m
     {...(mono ? { ff: 'monospace' } : {})}
     {...(id === undefined ? {} : { id })}
   >
-    {children}
+    {cleanNode(children)}
   </MantineText>
 );
 
@@ -43,7 +44,7 @@ export const Title = ({ children }: { children: ReactNode }) => (
   </MantineTitle>
 );
 
-export const Code = ({ children }: { children: ReactNode }) => <MantineCode>{children}</MantineCode>;
+export const Code = ({ children }: { children: ReactNode }) => <MantineCode>{cleanNode(children)}</MantineCode>;
 export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{children}</Kbd>;
 
 /** A link to a page of the dashboard. */

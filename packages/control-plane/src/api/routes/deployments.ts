@@ -3,7 +3,7 @@ import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployme
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProjectAccess } from '../../domain/access.ts';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
-import type { DeploymentStore } from '../../domain/stores.ts';
+import type { DeploymentFilter } from '../../domain/stores.ts';
 import type { NewDeployment } from '../../flow/drive.ts';
 import { undeployedSettings } from '../../flow/observe.ts';
 import type { Caller } from '../auth/callers.ts';
@@ -17,7 +17,6 @@ import { pageOf } from '../page.ts';
 import { type DeploymentContext, type DeploymentData, deploymentItem, deploymentView } from '../views.ts';
 
 type RequestedDeployment = Pick<NewDeployment, 'commit' | 'note' | 'rollbackOf' | 'trigger'>;
-type DeploymentFilter = Parameters<DeploymentStore['list']>[0];
 
 export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
   const { stores, driver, changes, settings } = deps;
@@ -120,10 +119,20 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
     const contextOf = await contextsOf(items, running);
     return { items: items.map((d) => deploymentItem(d, contextOf(d), settings)), next_cursor: next };
   }
-  const stateFilter = (query: DeploymentFilter): DeploymentFilter => (query.status === undefined ? {} : { status: query.status });
+  const stateFilter = (query: Pick<DeploymentFilter, 'status'>): DeploymentFilter =>
+    query.status === undefined ? {} : { status: query.status };
 
   route('listDeployments', ({ query, access }) =>
-    list({ ...stateFilter(query), ...(query.project_id === undefined ? {} : { project_id: query.project_id }) }, query, access),
+    list(
+      {
+        ...stateFilter(query),
+        ...(query.project_id === undefined ? {} : { project_id: query.project_id }),
+        ...(query.ids === undefined ? {} : { ids: query.ids.split(',') }),
+        ...(query.attention === true ? { attention: true } : {}),
+      },
+      query,
+      access,
+    ),
   );
 
   route('projectDeployments', ({ params, query }) => list({ ...stateFilter(query), project_id: params.id }, query));

@@ -31,14 +31,10 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   });
 
   /** Reads a page of events. `next` also passes events that the caller may not see, so that they are not read again. */
-  async function read(
-    after: number | null,
-    limit: number,
-    { role, access }: Caller,
-  ): Promise<{ items: Event[]; next: number; gap: boolean }> {
-    const { items, oldest, newest, gap } = await stores.events.read(after, limit, access);
+  async function read(after: number | null, limit: number, caller: Caller): Promise<{ items: Event[]; next: number; gap: boolean }> {
+    const { items, oldest, newest, gap } = await stores.events.read(after, limit, caller.access);
     const next = items.length < limit ? newest : (items.at(-1)?.seq ?? newest);
-    const seen = items.filter((event) => maySee(event, role)).map(eventView);
+    const seen = items.filter((event) => maySee(event, caller)).map(eventView);
     return { items: gap ? [gapEvent(oldest ?? 0), ...seen] : seen, next, gap };
   }
   const gapEvent = (oldest: number): Event => ({
@@ -100,8 +96,9 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   }
 }
 
-/** The store leaves out events of projects that the caller may not see. Only admins see events of users. */
-const maySee = (event: FeedEvent, role: Caller['role']): boolean => event.user_id === null || role === 'admin';
+/** The store leaves out events of projects that the caller may not see. Only admins see events of other users. */
+const maySee = (event: FeedEvent, { id, role }: Pick<Caller, 'id' | 'role'>): boolean =>
+  event.user_id === null || event.user_id === id || role === 'admin';
 
 const eventView = ({ seq, at, kind, message, ...about }: FeedEvent): Event => ({
   seq,

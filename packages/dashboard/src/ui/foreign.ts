@@ -1,0 +1,16 @@
+/** Texts that other people wrote: commit messages, errors of builds, names of branches. */
+import type { ReactNode } from 'react';
+
+/** Control characters, and those that change the direction of the text after them (Unicode Annex 9). */
+const HIDDEN = new RegExp(String.raw`[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069]`, 'g');
+
+/** Without these characters, no text can turn the words of the page around. Text in a language from right to left stays readable. */
+export const clean = (text: string): string => text.replace(HIDDEN, '');
+
+/** Cleans a text or a list of texts; elements clean their own. */
+export const cleanNode = (node: ReactNode): ReactNode =>
+  typeof node === 'string'
+    ? clean(node)
+    : Array.isArray(node)
+      ? node.map((part: ReactNode) => (typeof part === 'string' ? clean(part) : part))
+      : node;
