@@ -128,14 +128,14 @@ describe('REGISTRY_CONFIG', () => {
   it.skipIf(!isRoot)('is written in place where it is a mount point', async () => {
     const other = join(dir, 'other.yml');
     await writeFile(other, TEXT);
-    execFileSync('mount', ['--bind', other, path]);
+    execFileSync('/usr/bin/mount', ['--bind', other, path]);
     try {
       await file.setReadOnly();
       expect(await readFile(other, 'utf8')).toContain('readonly');
       await restarted();
       expect(await readFile(other, 'utf8')).toBe(TEXT);
     } finally {
-      execFileSync('umount', [path]);
+      execFileSync('/usr/bin/umount', [path]);
     }
   });
 
@@ -143,10 +143,10 @@ describe('REGISTRY_CONFIG', () => {
     let disk: string;
     beforeEach(async () => {
       disk = join(dir, 'etc');
-      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32k', 'tmpfs', disk]);
+      execFileSync('/usr/bin/mount', ['-t', 'tmpfs', '-o', 'size=32k', 'tmpfs', disk]);
       await writeFile(path, TEXT.padEnd(4_090, '#'));
     });
-    afterEach(() => void execFileSync('umount', ['--lazy', disk]));
+    afterEach(() => void execFileSync('/usr/bin/umount', ['--lazy', disk]));
     const fill = async (): Promise<void> => {
       for (let i = 0; i < 100; i++) await writeFile(join(disk, `filler-${i}`), 'x'.repeat(4096));
     };
