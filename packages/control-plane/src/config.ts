@@ -300,7 +300,7 @@ export const SETTINGS = {
   },
   SMTP_FROM: { doc: 'Sender of e-mails; required with SMTP_URL', shown: 'none', parse: mailAddress },
   RESERVED_PREFIXES: {
-    doc: 'Labels under BASE_DOMAIN that projects cannot use, comma-separated; `traefik` and labels of Berth’s own addresses are always reserved',
+    doc: 'Labels under BASE_DOMAIN that projects cannot use, and host names that cannot be custom domains, comma-separated; `traefik` and Berth’s own addresses are always reserved',
     shown: 'none',
     parse: list,
   },

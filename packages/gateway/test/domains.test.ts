@@ -122,6 +122,9 @@ describe('sign-in at a custom domain', () => {
     await waitFor('the token is known', async () => (await at(WWW, { Authorization: `Bearer ${token}` })).status === 200);
     const reply = await at(WWW, { Authorization: `Bearer ${token}` });
     expect(reply.headers['authorization']).toBeUndefined();
+    // Browsers send no cookie of another site to userinfo; a page there can send its token.
+    const seen = await berth.get('/_oauth/userinfo', { host: BASE, origin: `https://${WWW}`, authorization: `Bearer ${token}` });
+    expect([seen.status, seen.headers['access-control-allow-origin']]).toEqual([200, `https://${WWW}`]);
   });
 });
 

@@ -3,7 +3,7 @@ import type { FieldProblem } from './errors.ts';
 
 export type DomainRules = {
   baseDomain: string;
-  /** Hosts of Berth's own addresses, in lower case. */
+  /** Hosts of Berth's own addresses and those of RESERVED_PREFIXES, in lower case. */
   ownHosts: readonly string[];
 };
 
@@ -61,8 +61,7 @@ function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: Do
   if (SPECIAL.includes(last) && !baseDomain.endsWith(`.${last}`))
     return { rule: 'reserved', message: `${shown}: names under “.${last}” are not public` };
   if (domain === ownHost) return null;
-  if (ownHosts.includes(domain) || domain === baseDomain)
-    return { rule: 'reserved', message: `${shown} is an address of the platform itself` };
+  if (ownHosts.includes(domain) || domain === baseDomain) return { rule: 'reserved', message: `${shown} is reserved for the platform` };
   if (isUnderBase(domain, baseDomain))
     return {
       rule: 'base_domain',
