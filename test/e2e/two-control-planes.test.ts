@@ -22,7 +22,7 @@ import { silentLogger } from '@berth/kit/log';
 import { waitFor } from '@berth/testbed/wait';
 import { createLogReaders } from '../../packages/agent/src/logs/readers.ts';
 import { createRedact } from '../../packages/agent/src/secrets/redaction.ts';
-import type { Container } from '../../packages/agent/src/tools/docker.ts';
+import { container } from '../../packages/agent/test/fake-engine.ts';
 import { createLogEngine } from '../log-engine.ts';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
@@ -309,11 +309,11 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     const engine = createLogEngine();
     const url = `http://127.0.0.1:${relay.port}`;
     const headers = { 'x-agent-secret': SECRET };
-    const container = { id: 'c1', labels: { [LABELS.deployment]: id }, state: 'running', startedAt: '2026-11-25T12:00:00Z' } as Container;
+    const printing = container({ labels: { [LABELS.deployment]: id }, state: 'running', startedAt: '2026-11-25T12:00:00Z' });
     const readers = createLogReaders({
       client: createClient({ baseUrl: url, headers: () => headers }),
       docker: engine,
-      listContainers: async () => [container],
+      listContainers: async () => [printing],
       redactOf: async () => createRedact([]),
       nodeId: () => node_id,
       log: silentLogger(),
@@ -332,7 +332,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
       }
     })();
     let printed = 0;
-    const printing = setInterval(() => engine.print(String(++printed)), 5);
+    const timer = setInterval(() => engine.print(String(++printed)), 5);
     const viewers: Seen[] = [];
     try {
       // The agent's reader has sent lines before the other viewer comes.
@@ -347,7 +347,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
       await waitFor('lines after the kill', async () => (stays.numbers.at(-1) ?? 0) > goal, { deadlineMs: 30_000 });
       expect([dying.unexplained, stays.unexplained]).toEqual([[], []]);
     } finally {
-      clearInterval(printing);
+      clearInterval(timer);
       for (const viewer of viewers) viewer.close();
       stop.abort();
       await readers.stop();

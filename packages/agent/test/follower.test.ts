@@ -5,7 +5,8 @@ import { afterEach, expect, test } from 'vitest';
 import { createBudget } from '../src/logs/budget.ts';
 import { type Follower, startFollower } from '../src/logs/follower.ts';
 import { createRedact } from '../src/secrets/redaction.ts';
-import type { Container, ReadLogOptions } from '../src/tools/docker.ts';
+import type { ReadLogOptions } from '../src/tools/docker.ts';
+import { container } from './fake-engine.ts';
 
 const NOW = Date.parse('2026-11-25T12:00:00Z');
 const WANT: LogWant = {
@@ -18,7 +19,7 @@ const WANT: LogWant = {
   stream: null,
   after: null,
 };
-const container = { id: 'c1', labels: { [LABELS.deployment]: 'd1' }, state: 'running', startedAt: '2026-11-25T11:00:00Z' } as Container;
+const printing = container({ labels: { [LABELS.deployment]: 'd1' }, state: 'running', startedAt: '2026-11-25T11:00:00Z' });
 
 let follower: Follower | undefined;
 afterEach(() => {
@@ -43,7 +44,7 @@ function start(want: Partial<LogWant>, slowMs = 0) {
       },
       async listContainers() {
         clock.at = NOW + slowMs;
-        return [container];
+        return [printing];
       },
       redactOf: async () => createRedact([]),
       async send(_key, batch) {

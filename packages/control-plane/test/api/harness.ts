@@ -89,6 +89,11 @@ export const onceOnly = {
   describe(name: string, body: () => void): void {
     if (databases === null) describe(name, body);
   },
+  /** Returns the list on SQLite, and one of each kind on another engine. */
+  of<T>(list: readonly T[], kindOf: (one: T) => string): T[] {
+    const kinds = list.map(kindOf);
+    return list.filter((_, i) => databases === null || kinds.indexOf(kinds[i] ?? '') === i);
+  },
   /** Returns the number of repetitions on SQLite, or the smaller one on another engine. */
   times: (once: number, again: number): number => (databases === null ? once : again),
 };

@@ -47,7 +47,7 @@ export function logAgent(url: () => string, node_id: string) {
       body: { node_id, epoch: key, first: 0, lines: [], now: Date.now(), ...batch },
     });
   let next = 0;
-  /** What the container engine has: also the lines that were not sent. */
+  /** The lines that the container engine has, also those that were not sent. */
   const printed: { line: LogBatch['lines'][number]; at: number }[] = [];
   let reads = 0;
   async function answerReads(): Promise<void> {

@@ -25,6 +25,9 @@ const INPUTS: Partial<Record<RouteName, Omit<Input, 'as'>>> = {
   rollback: { body: { deployment_id: 'nothing' } },
 };
 
+/** On another engine, one route of each scope and role: the check is the same code for all, and the handlers do not run. */
+const some = (list: readonly RouteName[]): RouteName[] => onceOnly.of(list, (name) => `${row(name).scope} ${row(name).who}`);
+
 type Target = { project: string; deployment: string };
 /** The call of a route about this project. */
 function inputOf(name: RouteName, target: Target): Omit<Input, 'as'> {
@@ -79,7 +82,7 @@ const limitedToken = async (as: Role, projects: string[], role: Role = as): Prom
 describe('a project that the caller may not see', () => {
   beforeAll(start, 120_000);
   afterAll(() => api.close());
-  const single = inScope('project', 'deployment', 'query');
+  const single = some(inScope('project', 'deployment', 'query'));
   const people = single.flatMap((name) => (['viewer', 'developer'] as const).map((role) => [name, role] as const));
 
   test.each(people)('%s gives the %s the same answer as one that does not exist', async (name, role) => {
@@ -130,7 +133,7 @@ describe('a project that the caller may not see', () => {
     },
   );
 
-  test.each(inScope('list', 'none', 'new').filter((name) => row(name).method !== 'GET'))(
+  test.each(some(inScope('list', 'none', 'new').filter((name) => row(name).method !== 'GET')))(
     '%s is refused for a token that is limited to projects',
     async (name) => {
       const token = await limitedToken('developer', [open.project]);
@@ -159,7 +162,7 @@ describe('a project that the caller may not see', () => {
 describe('the role of a member', () => {
   beforeAll(start, 120_000);
   afterAll(() => api.close());
-  const single = inScope('project', 'deployment').filter((name) => row(name).who === 'developer');
+  const single = some(inScope('project', 'deployment').filter((name) => row(name).who === 'developer'));
 
   test.each(single)('%s is 403 for a developer who is a viewer in the project', async (name) => {
     await setMembers(hidden.project, [{ user_id: await userId('developer'), role: 'viewer' }]);

@@ -21,7 +21,7 @@ describe.skipIf(server === undefined)(`runtime logs at two control planes${reaso
     if (api === undefined) throw new Error('no control plane');
     return api;
   };
-  /** What the first control plane knows of the wants of the other one, when it hears nothing from the database any more. */
+  /** Wants that the first control plane knows, when it hears nothing from the database any more; null: all. */
   let heard: Promise<WantRecord[]> | null = null;
   beforeAll(async () => {
     const databaseUrl = (await server?.createDatabase('logs')) ?? '';
