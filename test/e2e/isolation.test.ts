@@ -193,9 +193,6 @@ describe.skipIf(reason !== undefined)('a container that attacks its neighbours',
       await waitFor('the notification came', () => told.some((body) => body.includes('leaky') && body.includes('ran out of memory')), {
         deadlineMs: 60_000,
       });
-      const kills = async (): Promise<number> =>
-        (await api.call('projectMetrics', { params: { id: 'leaky' } })).points.at(-1)?.oom_kills ?? 0;
-      await waitFor('the metrics count the kills', async () => (await kills()) > 0, { deadlineMs: 90_000, intervalMs: 500 });
     } finally {
       receiver.close();
     }

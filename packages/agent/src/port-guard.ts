@@ -32,16 +32,18 @@ export type PortGuardDeps = {
   isRoot?: boolean;
   interfaces?: () => Promise<ReadonlySet<string>>;
   clock?: () => number;
+  engineMs?: number;
 };
 
 /** At these ports a reverse proxy serves all projects, at the same address: no rule may cut containers off from them. */
 const SHARED_PORTS = [80, 443];
 /** Without PROXY_IPS, the agent checks the rules once in this time. */
 const PERIOD_MS = 10_000;
+const ENGINE_MS = 5_000;
 
 export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps): Promise<PortGuard> {
   const { docker, owner, log, run = iptablesOf(config.inherit), isRoot = process.getuid?.() === 0 } = deps;
-  const { interfaces = interfacesHere, clock = () => performance.now() } = deps;
+  const { interfaces = interfacesHere, clock = () => performance.now(), engineMs = ENGINE_MS } = deps;
   const { NODE_ROLE: role, PROXY_IPS: proxies, PROJECT_NETWORK_POOL: pool } = config;
   const isDeploy = role === 'deploy';
   const none: PortGuard = { guard: async () => undefined, knows: null, problem: () => null, notes: () => openPorts(config) };
@@ -72,28 +74,40 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
   }
 
   /** Without root or the engine's network, the rules would have no effect, or one on another machine's network. */
-  async function whyNot(): Promise<string | null> {
+  async function whyNot(stopping: AbortSignal): Promise<string | null> {
     if (!isRoot) return 'the agent does not run as root';
     if (proxies !== undefined) return null;
-    const found = await docker.defaultNetwork();
+    const found = await docker.defaultNetwork(stopping);
     isShared = found?.isShared ?? false;
     builds = isShared ? null : (found?.bridge ?? null);
     if (sharesNetwork) return null;
     const bridges = isDeploy
-      ? (await docker.list()).filter(({ labels }) => labels[LABELS.network] === owner).map(({ id }) => `br-${id.slice(0, 12)}`)
+      ? (await docker.list(stopping)).filter(({ labels }) => labels[LABELS.network] === owner).map(({ id }) => `br-${id.slice(0, 12)}`)
       : [found?.bridge ?? ''];
     const here = await interfaces();
     sharesNetwork = bridges.some((bridge) => here.has(bridge));
     return sharesNetwork ? null : NO_NETWORK;
   }
   /** A deploy node without a project network has no port to protect. */
-  const hasNoNetworkYet = async (): Promise<boolean> =>
-    isDeploy && proxies === undefined && !sharesNetwork && !(await docker.list()).some(({ labels }) => labels[LABELS.network] === owner);
+  const hasNoNetworkYet = async (stopping: AbortSignal): Promise<boolean> =>
+    isDeploy &&
+    proxies === undefined &&
+    !sharesNetwork &&
+    !(await docker.list(stopping)).some(({ labels }) => labels[LABELS.network] === owner);
 
   async function look(): Promise<string | null> {
+    let why: string | null;
     try {
-      if (await hasNoNetworkYet()) return null;
-      return (await whyNot()) ?? (await (await present()).ensure());
+      // An engine that hangs must not delay registrations.
+      const stopping = AbortSignal.timeout(engineMs);
+      if (await hasNoNetworkYet(stopping)) return null;
+      why = await whyNot(stopping);
+    } catch {
+      // The engine does not answer, which /readyz says anyway, and which changes no rule.
+      return problem;
+    }
+    try {
+      return why ?? (await (await present()).ensure());
     } catch (error) {
       return error instanceof Error ? error.message : String(error);
     }

@@ -1,4 +1,5 @@
 /** Which firewall rules an agent makes without PROXY_IPS, and what it says when it cannot. */
+import { once } from 'node:events';
 import { expect, it } from 'vitest';
 import { silentLogger } from '@berth/kit/log';
 import { readConfig } from '../src/config.ts';
@@ -8,9 +9,18 @@ import type { Network } from '../src/tools/docker-networks.ts';
 const ID = 'ab12'.repeat(16);
 const OWN: Network = { id: ID, name: 'berth-a', labels: { 'berth.network': 'me', 'berth.project': 'a' }, subnets: [] };
 
-type World = { networks: Network[]; isShared: boolean; interfaces: string[]; isRoot: boolean; passed: number; fails: string | null };
+type World = {
+  engine: 'answers' | 'hangs' | 'fails';
+  networks: Network[];
+  isShared: boolean;
+  interfaces: string[];
+  isRoot: boolean;
+  passed: number;
+  fails: string | null;
+};
 async function guardOf(given: Partial<World> = {}, env: Record<string, string> = {}) {
   const world: World = {
+    engine: 'answers',
     networks: [OWN],
     isShared: false,
     interfaces: ['docker0', 'br-ab12ab12ab12'],
@@ -25,14 +35,17 @@ async function guardOf(given: Partial<World> = {}, env: Record<string, string> =
   const config = readConfig({ NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://10.0.0.1:8080', ...env });
   const guard = await createPortGuard(config, {
     owner: 'me',
+    engineMs: 100,
     log: silentLogger(),
     isRoot: world.isRoot,
     interfaces: async () => new Set(world.interfaces),
     clock: () => world.passed,
     docker: {
       list: async () => world.networks,
-      defaultNetwork: async () => {
+      defaultNetwork: async (stopping) => {
         asked += 1;
+        if (world.engine === 'fails') throw new Error('Cannot connect to the Docker daemon');
+        if (world.engine === 'hangs') await once(stopping as AbortSignal, 'abort').then(() => Promise.reject(new Error('aborted')));
         return { bridge: 'docker0', isShared: world.isShared };
       },
     },
@@ -138,6 +151,15 @@ it('warns while every machine reaches the ports, and not if PUBLISH_IP or PROXY_
   await strict.guard.guard();
   expect(strict.guard.notes()).toEqual([]);
   expect(strict.guard.problem()).toBe('the agent does not run as root');
+});
+
+it.each(['fails', 'hangs'] as const)('an engine that %s changes no rule and holds up no registration', async (engine) => {
+  const { guard, rules, world } = await guardOf();
+  await guard.guard();
+  const before = [...rules];
+  Object.assign(world, { engine, passed: 20_000 });
+  await guard.guard();
+  expect([[...rules], aboutContainers(guard)]).toEqual([before, []]);
 });
 
 it('FIREWALL=off changes nothing and asks for no addresses of other nodes', async () => {

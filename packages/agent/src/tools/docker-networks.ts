@@ -22,7 +22,7 @@ export type DockerNetworks = {
    * The network of containers without another one, and of build steps. `isShared`: containers that are not Berth's use it, running or not.
    * Null: the engine has none.
    */
-  defaultNetwork(): Promise<{ bridge: string; isShared: boolean } | null>;
+  defaultNetwork(signal?: AbortSignal): Promise<{ bridge: string; isShared: boolean } | null>;
   /** Returns false if the engine refuses because the network is in use. */
   remove(id: string): Promise<boolean>;
 };
@@ -65,12 +65,16 @@ export function createDockerNetworks(cli: DockerCli): DockerNetworks {
     async isUsed(id) {
       return (await cli.runOrThrow(['ps', '--all', '--quiet', '--filter', `network=${id}`])).stdout.trim() !== '';
     },
-    async defaultNetwork() {
-      const found = await cli.run(['network', 'inspect', 'bridge', '--format', '{{index .Options "com.docker.network.bridge.name"}}']);
+    async defaultNetwork(signal) {
+      const options = signal === undefined ? {} : { signal };
+      const found = await cli.run(
+        ['network', 'inspect', 'bridge', '--format', '{{index .Options "com.docker.network.bridge.name"}}'],
+        options,
+      );
       if (found.code !== 0 && GONE.test(found.stderr)) return null;
       if (found.code !== 0) throw failure(found.stderr);
       const format = `{{.ID}} {{.Label "${LABELS.project}"}}`;
-      const users = await cli.runOrThrow(['ps', '--all', '--filter', 'network=bridge', '--format', format]);
+      const users = await cli.runOrThrow(['ps', '--all', '--filter', 'network=bridge', '--format', format], options);
       const isShared = users.stdout.split('\n').some((line) => /^\S+\s*$/.test(line));
       return { bridge: found.stdout.trim() || 'docker0', isShared };
     },

@@ -9,7 +9,7 @@ test('an agent that asks gets the list once, and again when a node joined; an ag
   const api = await createApi();
   onTestFinished(() => api.close());
   const register = async (hostname: string, host_ip: string, more: object = {}): Promise<Answer> =>
-    (await api.call('agentRegister', { body: { hostname, role: 'deploy', host_ip, max_storage: 1, ...more } })).json as Answer;
+    (await api.call('agentRegister', { body: { hostname, role: 'deploy', host_ip, max_storage: 1, ...more } })).json;
   expect((await register('n1', '10.0.0.1')).neighbours).toBeUndefined();
   const first = (await register('n1', '10.0.0.1', { neighbours_etag: '' })).neighbours;
   expect(first?.addresses).toEqual(['10.0.0.1']);
