@@ -186,7 +186,9 @@ export async function startStage(name: StageName): Promise<Stage> {
           },
         },
         // Less room than node-1, so that it gets work only when node-1 cannot have it.
-        ...(name === 'main' ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '5000000000' } }] : []),
+        ...(name === 'main'
+          ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '5000000000' } }]
+          : []),
       ],
       env: {
         ...SHORT,
