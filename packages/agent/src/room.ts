@@ -214,12 +214,17 @@ export function createRoom(deps: RoomDeps): Room {
         const toLog: Say = (text) => log.info(text);
         if (isOld) await recount(begin(wanted, false), signal);
         for (const engineOnly of [false, true]) {
-          const run = begin(wanted, engineOnly);
-          if (engineOnly && run.contents?.disk?.isOwn !== true) continue;
-          await evictUntilFits(run, signal, toLog).catch((error: unknown) => {
-            if (!(error instanceof TaskFailure && error.code === 'no_room')) throw error;
-            log.warn({ reason: error.message }, 'the disk is full, and nothing else can be evicted');
-          });
+          const isApart = engine?.last()?.disk?.isOwn === true;
+          if (engineOnly && !isApart) continue;
+          const evict = (bytes: number): Promise<void> => evictUntilFits(begin(bytes, engineOnly), signal, toLog);
+          const isShort = (error: unknown): error is TaskFailure => error instanceof TaskFailure && error.code === 'no_room';
+          await evict(wanted)
+            // If all of it cannot be free, as much as possible.
+            .catch((error: unknown) => (isShort(error) && wanted > 0 ? evict(0) : Promise.reject(error)))
+            .catch((error: unknown) => {
+              if (!isShort(error)) throw error;
+              log.warn({ reason: error.message }, 'the disk is full, and nothing else can be evicted');
+            });
         }
       }),
   };
