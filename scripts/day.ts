@@ -312,7 +312,7 @@ async function day(): Promise<void> {
   }
 }
 
-/** What the engine of the real node uses: the sum of images and build cache, whatever layers they share. */
+/** Measures the sum of images and build cache of the real node. Layers that they share count once. */
 function watchDisk(engine: Engine): { peak(): number; now(): number; stop(): Promise<void> } {
   const ending = new AbortController();
   let [now, peak] = [0, 0];

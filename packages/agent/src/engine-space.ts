@@ -37,10 +37,14 @@ export function createEngineSpace({
 }): EngineSpace {
   let last: EngineContents | null = null;
   async function count(signal: AbortSignal): Promise<EngineContents> {
-    last = null;
-    const use = await engineUse(cli, signal);
-    last = { ...use, candidates: await images.list(signal), disk: use.root === null ? null : await diskOf(use.root, root) };
-    return last;
+    try {
+      const use = await engineUse(cli, signal);
+      last = { ...use, candidates: await images.list(signal), disk: use.root === null ? null : await diskOf(use.root, root) };
+      return last;
+    } catch (error) {
+      last = null;
+      throw error;
+    }
   }
   return {
     last: () => last,

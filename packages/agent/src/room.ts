@@ -23,14 +23,14 @@ export type DatasetSpace = {
   /** Removes mounts that no deployment needs, and returns the keys of versions that the share still has. */
   refresh(signal: AbortSignal): Promise<ReadonlySet<string>>;
   /** Returns the freed bytes; null if it came into use. */
-  evict(dataset: CachedDataset, signal: AbortSignal, logLine: LogLine): Promise<number | null>;
+  evict(dataset: CachedDataset, signal: AbortSignal, logLine: Say): Promise<number | null>;
 };
-export type LogLine = (text: string) => void;
+type Say = (text: string) => void;
 /**
  * Reserves `bytes` on the disk. Throws TaskFailure no_room. It has then evicted nothing, except if versions share files: their eviction
  * frees less than the sum of their sizes, which only shows afterwards.
  */
-export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: LogLine) => Promise<Reservation>;
+export type MakeRoom = (bytes: number, signal: AbortSignal, logLine: Say) => Promise<Reservation>;
 export type Room = {
   make: MakeRoom;
   /** Evicts down to the low watermark if more than the high one is used, or if less than `wanted` bytes are free on the disk. */
@@ -53,7 +53,7 @@ export type RoomDeps = {
 
 type Plan = DiskPlan<CachedDataset, ImageCandidate>;
 type Limits = { max: number; budget: number; disk: number };
-/** What one run has learned. */
+/** The state of one run. */
 type Run = {
   /** Bytes that must be free. */
   wanted: number;
@@ -65,7 +65,7 @@ type Run = {
   contents: EngineContents | null;
   /** `contents` and `recopyable` are of this run. */
   isFresh: boolean;
-  /** Pruning freed no more. */
+  /** The last prune did not make the build cache smaller. */
   cacheIsSpent: boolean;
   hasBegun: boolean;
 };
@@ -134,7 +134,7 @@ export function createRoom(deps: RoomDeps): Room {
     return { plan: within.enough || within.steps.length > 0 ? within : mustFit, cached, limits, mayFit };
   }
 
-  async function evictAll({ plan: { steps } }: { plan: Plan }, run: Run, signal: AbortSignal, logLine: LogLine): Promise<void> {
+  async function evictAll({ plan: { steps } }: { plan: Plan }, run: Run, signal: AbortSignal, logLine: Say): Promise<void> {
     const [first] = steps;
     run.hasBegun = true;
     const cacheBefore = run.contents?.build_cache ?? 0;
@@ -175,7 +175,7 @@ export function createRoom(deps: RoomDeps): Room {
       return false;
     }
   }
-  async function evictUntilFits(run: Run, signal: AbortSignal, logLine: LogLine): Promise<void> {
+  async function evictUntilFits(run: Run, signal: AbortSignal, logLine: Say): Promise<void> {
     for (;;) {
       const now = await plan(run, signal);
       const fits = run.wanted <= Math.min(now.limits.budget, now.limits.disk);
@@ -211,15 +211,20 @@ export function createRoom(deps: RoomDeps): Room {
       }),
     keep: (signal, { wanted = 0, recount: isOld = false } = {}) =>
       locked(signal, async () => {
-        const toLog: LogLine = (text) => log.info(text);
+        const toLog: Say = (text) => log.info(text);
         if (isOld) await recount(begin(wanted, false), signal);
         for (const engineOnly of [false, true]) {
-          const run = begin(wanted, engineOnly);
-          if (engineOnly && run.contents?.disk?.isOwn !== true) continue;
-          await evictUntilFits(run, signal, toLog).catch((error: unknown) => {
-            if (!(error instanceof TaskFailure && error.code === 'no_room')) throw error;
-            log.warn({ reason: error.message }, 'the disk is full, and no more can be evicted');
-          });
+          const isApart = engine?.last()?.disk?.isOwn === true;
+          if (engineOnly && !isApart) continue;
+          const evict = (bytes: number): Promise<void> => evictUntilFits(begin(bytes, engineOnly), signal, toLog);
+          const isShort = (error: unknown): error is TaskFailure => error instanceof TaskFailure && error.code === 'no_room';
+          await evict(wanted)
+            // If all of it cannot be free, as much as possible.
+            .catch((error: unknown) => (isShort(error) && wanted > 0 ? evict(0) : Promise.reject(error)))
+            .catch((error: unknown) => {
+              if (!isShort(error)) throw error;
+              log.warn({ reason: error.message }, 'the disk is full, and nothing else can be evicted');
+            });
         }
       }),
   };

@@ -210,6 +210,11 @@ describe('keep', () => {
     expect(log).toEqual(['cache']);
     expect(used()).toBe(150);
   });
+  it('makes as much room for a pull as there can be, if not as much as is wanted', async () => {
+    const { room, log } = machine({ max: 100_000, diskFree: 5, images: [image('old', 1, 100), image('runs', 2, 500, { runs: true })] });
+    await room.keep(never, { wanted: 5_000, recount: true });
+    expect(log).toEqual(['old']);
+  });
   it('does not evict for bytes that another program writes, but for the room that is left beside them', async () => {
     const { room, log, state } = machine({ diskFree: 500, max: 100_000, images: [image('old', 1, 400)] });
     state.others = 400;

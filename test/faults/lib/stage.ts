@@ -144,7 +144,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     const front = await prepareFront(dir);
     const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
     // The same size on each node, so that placement does not depend on the free space of this machine's disk.
-    const same = { MAX_STORAGE: '1000000', PULL_TIMEOUT: '30s' };
+    const same = { MAX_STORAGE: '10000000000', PULL_TIMEOUT: '30s' };
     const svc = { svcRoot: join(small.svc, 'svc') };
     const history = memoryHistory();
     const database = join(name === 'disk' ? small.controlPlane : dir, 'berth.db');
@@ -188,7 +188,9 @@ export async function startStage(name: StageName): Promise<Stage> {
           },
         },
         // Less room than node-1, so that it gets work only when node-1 cannot have it.
-        ...(name === 'main' ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '500000' } }] : []),
+        ...(name === 'main'
+          ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '5000000000' } }]
+          : []),
       ],
       env: {
         ...SHORT,

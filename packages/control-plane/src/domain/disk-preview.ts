@@ -12,8 +12,8 @@ const NO_EVICTABLE =
   'the agent of this node does not report which images and build cache it can evict, so this preview covers datasets only';
 
 /**
- * `free`: what the agent reported as `free_storage`. `namesImages`: false for a caller who does not see all projects, because the name of an
- * image has the name of its project.
+ * `free`: what the agent reported as `free_storage`. `namesImages`: false for a caller who does not see all projects, because the name
+ * of an image has the name of its project.
  */
 export function previewDisk(
   { cached, max_storage, disk }: Pick<NodeRecord, 'cached' | 'max_storage' | 'disk'>,

@@ -183,8 +183,8 @@ function evictableOn(rows: Rows | null, bytesOf: Float64Array, i: number): numbe
 }
 
 /**
- * Returns the bytes that the agent can free on the disk by evicting images and build cache. They do not count as free: the score follows the
- * contract. They give no room beyond MAX_STORAGE, of which `free_storage` counts only SVC_ROOT.
+ * Returns the bytes that the agent can free on the disk by evicting images and build cache. They do not count as free, because the score
+ * follows the contract. They give no room beyond MAX_STORAGE, of which `free_storage` counts only SVC_ROOT.
  */
 function engineRoom(node: NodeRecord): number {
   const evictable = node.disk?.evictable;
