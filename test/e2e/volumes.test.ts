@@ -77,7 +77,8 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
     ]);
 
     // A stopped project goes back with its data, and is not started.
-    const [other] = (await berth.api.call('listNodes', { query: { role: 'deploy' } })).items.filter((node) => node.id !== home.id);
+    const { items: nodes } = await berth.api.call('listNodes', { query: {} });
+    const other = nodes.find((node) => node.role === 'deploy' && node.id !== home.id);
     await berth.api.call('stopProject', { params: project });
     await berth.api.call('uncordonNode', { params: home });
     await berth.api.call('drainNode', { params: { id: other?.id ?? '' } });
@@ -94,6 +95,6 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
     const gone = async (): Promise<boolean> => (await berth.api.call('listProjects', { query: {} })).items.length === 0;
     await waitFor('the project is gone', gone, { deadlineMs: 60_000 });
     const files = await readdir(world.dir, { recursive: true });
-    expect(files.filter((path) => path.endsWith('/data/starts'))).toHaveLength(2);
+    expect(files.filter((path) => path.endsWith('/data/starts'))).toHaveLength(3);
   });
 });

@@ -19,7 +19,18 @@ import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';
 import { isAtRest, isProjectStopped, STOPPED } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
-import { dropIncoming, incomingOf, isMoving, leavingNode, type MoveProblem, moveLost, moveReported, moveVolumes, pinOf, volumesAway } from './volumes.ts';
+import {
+  dropIncoming,
+  incomingOf,
+  isMoving,
+  leavingNode,
+  type MoveProblem,
+  moveLost,
+  moveReported,
+  moveVolumes,
+  pinOf,
+  volumesAway,
+} from './volumes.ts';
 
 /** The reason of the wait follows in the same sentence. */
 export const STOPPED_AND = `${STOPPED}; `;

@@ -315,7 +315,7 @@ export async function run({
       const isUp = ofTip.some((d) => ['running', 'failed', 'cancelled'].includes(d.status)) || items.some(isLater);
       // Only people start a stopped project.
       const given = (await stores.hooks.deliveries(project, { limit: 200, cursor: null })).items.filter((e) => e.commit === tip);
-      
+
       const isSkipped = given.some((e) => e.verdict === 'skipped' && e.reason?.startsWith('the project is stopped') === true);
       const deployed = isSkipped || (newest !== undefined && (isUp || !quiet.has(project)));
       history.record({ type: 'tip', project, commit: tip, deployed });
