@@ -42,8 +42,10 @@ export const QUICK_PLANTS: readonly (keyof typeof FOUND_BY)[] = [
 ];
 
 /** The bug shows only after one rare fault, or in some runs. */
-const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'withStatuses'>> = {
+const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'quietStops' | 'withStatuses'>> = {
   'lists by the machine’s clock': { unseenMoves: 60 },
+  'push starts a stopped project': { quietStops: 1 },
+  'drain forgets stopped projects': { quietStops: 1 },
   'refused status counts as sent': { withStatuses: 1 },
   'sent status forgotten': { withStatuses: 1 },
 };
