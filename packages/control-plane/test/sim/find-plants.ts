@@ -28,7 +28,7 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'rollbacks toggle': ['rollback-goes-back'],
   'start forgets the volumes': ['volume-stays'],
   'drain forgets stopped projects': ['drain-empties'],
-  'failed move deletes the source': ['volume-kept'],
+  'moved volume does not count': ['volume-kept'],
   'terminal state overwritten': ['terminal-stays'],
 };
 
@@ -61,6 +61,7 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'stop only in the database': 10,
   'push starts a stopped project': 6,
   'start forgets the volumes': 4,
+  'moved volume does not count': 4,
   'lost compare-and-set': 47,
   'look covers later pushes': 20,
   'double claim': 12,
