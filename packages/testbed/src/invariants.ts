@@ -146,7 +146,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         const wasLast = last !== undefined && reads.get(last.deployment)?.some((r) => r.state === 'running' && r.at < sent) === true;
         const before = !wasLast ? undefined : last.trigger === 'older' ? byId.get(last.of ?? '') : last;
         if (before !== undefined && from.generation >= before.generation)
-          broken('rollback-goes-back', d.at, `project ${project}: ${d.deployment} rolls back to ${from.deployment}, not before ${before.deployment}`);
+          broken(
+            'rollback-goes-back',
+            d.at,
+            `project ${project}: ${d.deployment} rolls back to ${from.deployment}, not before ${before.deployment}`,
+          );
       }
     }
   }
@@ -404,7 +408,14 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       const down = e.change === 'stopped' || e.change === 'removed';
       if (e.change === 'started' && single.has(e.project)) startedAlone(e);
       // Stop-first stops the live container, and starts it again when the new version fails. A stop does so on request.
-      if (down && e.cause === 'task' && !single.has(e.project) && !maybeStopped.has(e.project) && !isGone(e.project, e.at) && !isGone(e.node, e.at)) {
+      if (
+        down &&
+        e.cause === 'task' &&
+        !single.has(e.project) &&
+        !maybeStopped.has(e.project) &&
+        !isGone(e.project, e.at) &&
+        !isGone(e.node, e.at)
+      ) {
         // A version that never ran is withdrawn although an unreachable proxy may still have its route.
         const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
         for (const [proxy, routes] of wasLive ? served : [])

@@ -153,12 +153,18 @@ it('a stopped project may lose its container and its requests, until a person st
   const page = { type: 'routed', proxy: 'x', routes: {}, pages: ['p'] } satisfies Happening;
   const rest: Happening[] = [{ type: 'stopping', project: 'p' }, { ...stopped, sent: 6 }, container('stopped'), page, read('running', 9)];
   expect(broken([...live, ...rest, readProject(true, 10), { type: 'ended' }])).toEqual([]);
-  expect(broken([...live, ...rest.slice(0, 2), page, readProject(true, 10), { type: 'ended' }])).toEqual(['stop-rests', 'running-is-routed']);
+  expect(broken([...live, ...rest.slice(0, 2), page, readProject(true, 10), { type: 'ended' }])).toEqual([
+    'stop-rests',
+    'running-is-routed',
+  ]);
   expect(broken([...live, ...rest, readProject(false, 10), { type: 'ended' }])).toEqual(['stop-stays', 'stop-rests']);
 });
 
 it('a project that nobody asked to stop keeps its container', () => {
-  const other: Happening[] = [{ type: 'stopping', project: 'q' }, { type: 'stop_accepted', project: 'q', sent: 6 }];
+  const other: Happening[] = [
+    { type: 'stopping', project: 'q' },
+    { type: 'stop_accepted', project: 'q', sent: 6 },
+  ];
   expect(broken([...live, ...other, container('stopped'), read('running', 9)])).toEqual(['old-serves', 'nothing-destroyed']);
 });
 

@@ -148,7 +148,10 @@ export const NodeCopy = Type.Object({
 });
 export type NodeCopy = Static<typeof NodeCopy>;
 
-/** The drain of a node. `left` lists the deployments that still run there, with the state of their move. */
+/**
+ * The drain of a node. `left` lists the deployments that still run there, with the state of their move, and stopped projects whose volumes
+ * are there.
+ */
 export const Drain = Type.Object({
   started_at: Time,
   finished_at: orNull(Time),

@@ -5,6 +5,10 @@ import type { Remaining, Rest } from './drain.ts';
 import { STOPPED_AND } from './leave.ts';
 import { isAtRest, STOPPED } from './stop.ts';
 
+/** Only a deployment with these volumes can move them. */
+const UNUSED =
+  'its volumes are on this node, and no version that uses them runs; deploy one while the node is drained, or delete the node with force';
+
 type Read = Pick<Stores, 'deployments' | 'volumes' | 'projects' | 'flow'>;
 
 /**
@@ -58,7 +62,7 @@ async function withVolumesAlone(
 
 async function restOf(stores: Read, d: DeploymentRecord): Promise<Rest> {
   const isAlone = isAtRest(d) && d.settings.volumes.length > 0;
-  if (!isAlone) return { isAlone, isMoving: false, problem: 'its volumes are on this node, and no version that uses them runs; deploy it' };
+  if (!isAlone) return { isAlone, isMoving: false, problem: UNUSED };
   const { tasks } = await stores.flow.facts(d.project_id);
   const isMoving = tasks.some((task) => task.kind === 'move');
   const waiting = d.waiting === STOPPED ? null : (d.waiting?.replace(STOPPED_AND, '') ?? null);

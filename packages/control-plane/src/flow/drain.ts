@@ -73,9 +73,7 @@ export function drainStep(
     finished_at: remaining.length === 0 && !arriving ? now : null,
   };
   const room = AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;
-  const free = remaining
-    .filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES)
-    .toSorted(byTries(tries));
+  const free = remaining.filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES).toSorted(byTries(tries));
   const next = room > 0 ? free.find((l) => l.rest === null) : undefined;
   const leave = free.flatMap((l) => (l.rest?.isAlone === true && !l.rest.isMoving ? [l.running] : []));
   if (next === undefined) return { drain, move: null, leave, room };

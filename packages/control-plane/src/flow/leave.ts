@@ -19,16 +19,27 @@ import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';
 import { isAtRest, isProjectStopped, STOPPED } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
-import { dropIncoming, incomingOf, isMoving, leavingNode, type MoveProblem, moveLost, moveReported, moveVolumes, pinOf, volumesAway } from './volumes.ts';
+import {
+  dropIncoming,
+  incomingOf,
+  isMoving,
+  leavingNode,
+  type MoveProblem,
+  moveLost,
+  moveReported,
+  moveVolumes,
+  pinOf,
+  volumesAway,
+} from './volumes.ts';
 
-/** What the deployment waits for follows in the same sentence. */
+/** The reason of the wait follows in the same sentence. */
 export const STOPPED_AND = `${STOPPED}; `;
 
 /** Begins the move if nothing prevents it. Otherwise the deployment says why it waits. */
 export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const { live, nodes } = draft.facts;
   if (!isProjectStopped(draft) || !isAtRest(d) || isMoving(draft) !== null) return;
-  // That deployment moves the volumes itself.
+  // Another deployment in progress moves the volumes itself.
   if (live.some((o) => o.id !== d.id)) return;
   const pin = pinOf(draft, d);
   const from = draft.node(pin?.node_id ?? null);

@@ -270,7 +270,10 @@ export async function register(api: Api, given: Record<string, unknown> = {}): P
 export const tick = (api: Api, deploymentId: string): Promise<unknown> => api.driver.advance(deploymentId, { type: 'tick' });
 
 /** Creates a project with a deployment whose build task is pending. */
-export async function withBuild(api: Api, settings: Record<string, unknown> = {}): Promise<{ project: string; deployment: string; builder: string; task: string }> {
+export async function withBuild(
+  api: Api,
+  settings: Record<string, unknown> = {},
+): Promise<{ project: string; deployment: string; builder: string; task: string }> {
   const builder = await register(api);
   const project = await createProject(api, settings);
   const deployment = await deploy(api, project);

@@ -80,12 +80,14 @@ const page = (d: DeploymentRecord): RouteRecord => ({ ...routeTo(d), stopped: tr
 
 const ROWS: Row[] = [
   // every state: only a deployment at rest moves its volumes alone (leave.test.ts)
-  ...[on.pending(), on.building(), on.built(), on.deploying(), on.running()].map((d): Row => ({
-    name: 'only the volumes of a stopped project move alone',
-    d,
-    event: { type: 'volumes_leave' },
-    to: 'same',
-  })),
+  ...[on.pending(), on.building(), on.built(), on.deploying(), on.running()].map(
+    (d): Row => ({
+      name: 'only the volumes of a stopped project move alone',
+      d,
+      event: { type: 'volumes_leave' },
+      to: 'same',
+    }),
+  ),
   // pending
   { name: 'a builder with a free slot gets the build', d: on.pending(), event: { type: 'tick' }, to: 'building' },
   {
@@ -902,13 +904,16 @@ describe('a stop in each state', () => {
     expect(plan.stopped).toMatchObject({ at: NOW });
     expect(plan.changeTasks.map((change) => 'end' in change && change.end)).toEqual(more?.tasks === undefined ? [] : ['cancelled']);
   });
-  it.each(Object.entries(live))('%s beside a running version: the old one is stopped, and its page is published', (_, { live: own, more }) => {
-    const before = old();
-    const plan = stop('Ada', facts({ live: [before, ...own], route: routeTo(before), ...more }));
-    expect(plan.route).toMatchObject({ set: { stopped: true, deployment_id: 'd1' } });
-    expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked', health: null });
-    expect(plan.createTasks.filter((t) => 'stop' in t.payload && t.payload.stop?.[0]?.deployment_id === 'd1')).toHaveLength(1);
-  });
+  it.each(Object.entries(live))(
+    '%s beside a running version: the old one is stopped, and its page is published',
+    (_, { live: own, more }) => {
+      const before = old();
+      const plan = stop('Ada', facts({ live: [before, ...own], route: routeTo(before), ...more }));
+      expect(plan.route).toMatchObject({ set: { stopped: true, deployment_id: 'd1' } });
+      expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked', health: null });
+      expect(plan.createTasks.filter((t) => 'stop' in t.payload && t.payload.stop?.[0]?.deployment_id === 'd1')).toHaveLength(1);
+    },
+  );
   it('stop-first: the version that waits for its restart stays stopped', () => {
     const before = old({ settings: { ...SETTINGS, replace: 'recreate' }, stopped_first: 'stopped' });
     const d = on.deploying({ settings: { ...SETTINGS, replace: 'recreate' } });
@@ -920,23 +925,30 @@ describe('a stop in each state', () => {
     expect(stop('Ada', facts())).toMatchObject({ stopped: { at: NOW }, createTasks: [], route: null });
   });
   it('a project that is being deleted refuses it', () => {
-    expect(() => stop('Ada', facts({ project: project({ deleting_at: NOW }) }))).toThrow(expect.objectContaining({ code: 'being_deleted' }));
+    expect(() => stop('Ada', facts({ project: project({ deleting_at: NOW }) }))).toThrow(
+      expect.objectContaining({ code: 'being_deleted' }),
+    );
   });
 });
 
 describe('a restart and a start in each state', () => {
   const ask = (trigger: 'restart' | 'start', isStopped: boolean, live: DeploymentRecord[]) => () =>
-    request(
-      { id: 'd9', commit: null, note: null, release: old(), trigger },
-      facts({ live, ...(isStopped ? STOPPED_PROJECT : {}) }),
-    );
+    request({ id: 'd9', commit: null, note: null, release: old(), trigger }, facts({ live, ...(isStopped ? STOPPED_PROJECT : {}) }));
   const others = [on.pending(), on.building(), on.built(), on.deploying(), on.published()];
   it('a restart needs a running version, a start a stopped project', () => {
     expect(ask('restart', false, [old()])().createDeployment).toMatchObject({ rollback_of: 'd1', trigger: 'restart' });
-    expect(ask('start', true, [atRest({ id: 'd1', generation: 1 })])().createDeployment).toMatchObject({ rollback_of: 'd1', trigger: 'start' });
+    expect(ask('start', true, [atRest({ id: 'd1', generation: 1 })])().createDeployment).toMatchObject({
+      rollback_of: 'd1',
+      trigger: 'start',
+    });
     // Its node was deleted.
     expect(ask('start', true, [])().createDeployment).toMatchObject({ rollback_of: 'd1' });
-    for (const refused of [ask('restart', false, []), ask('restart', true, [atRest()]), ask('start', false, [old()]), ask('start', false, [])])
+    for (const refused of [
+      ask('restart', false, []),
+      ask('restart', true, [atRest()]),
+      ask('start', false, [old()]),
+      ask('start', false, []),
+    ])
       expect(refused).toThrow(expect.objectContaining({ code: 'wrong_state' }));
   });
   it.each(others.map((d) => [d.route_published_at === null ? d.status : 'published', d] as const))(

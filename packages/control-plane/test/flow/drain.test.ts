@@ -94,6 +94,10 @@ describe('stopped projects with volumes', () => {
   });
   it('without a version that could take the volumes along, the drain waits and says so', () => {
     const given = step([rest('a', { isAlone: false, problem: 'deploy it' })]);
-    expect([names(given), given.move, given.drain]).toMatchObject([[], null, { finished_at: null, tries: { a: { problem: 'deploy it' } } }]);
+    expect([names(given), given.move, given.drain]).toMatchObject([
+      [],
+      null,
+      { finished_at: null, tries: { a: { problem: 'deploy it' } } },
+    ]);
   });
 });

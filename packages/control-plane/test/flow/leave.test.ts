@@ -40,7 +40,11 @@ const move = (role: 'send' | 'receive'): TaskRecord =>
   });
 const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
 const done: TaskReport = { status: 'completed', result: result as Record<string, unknown> };
-const base: Partial<Facts> = { project: project({ volumes, replace: 'recreate', stopped_at: NOW - 50 }), nodes: [from, to], volumes: [copy] };
+const base: Partial<Facts> = {
+  project: project({ volumes, replace: 'recreate', stopped_at: NOW - 50 }),
+  nodes: [from, to],
+  volumes: [copy],
+};
 const moving: Partial<Facts> = { ...base, tasks: [move('send'), move('receive')], volumes: [copy, incoming] };
 const leave = (over: Partial<Facts> = {}, d: DeploymentRecord = atRest()): Plan =>
   advance(d, { type: 'volumes_leave' }, facts({ ...base, live: [d], ...over }));
@@ -54,7 +58,10 @@ describe('the beginning', () => {
       { kind: 'move', deployment_id: 'd2', node_id: 'n1', payload: { role: 'send', copy: 'v1' } },
       { kind: 'move', deployment_id: 'd2', node_id: 'n2', payload: { role: 'receive', copy: 'v1' } },
     ]);
-    expect(plan.volumes).toMatchObject([{ id: 'v1', state: 'current' }, { state: 'incoming', node_id: 'n2', source: 'v1' }]);
+    expect(plan.volumes).toMatchObject([
+      { id: 'v1', state: 'current' },
+      { state: 'incoming', node_id: 'n2', source: 'v1' },
+    ]);
     expect([plan.stopped, plan.route, stateOf(plan, 'd2')]).toEqual([undefined, null, null]);
   });
   it('also leaves a node that is being deleted', () => {
@@ -117,7 +124,10 @@ describe('the end', () => {
   });
   it.each<[string, () => Plan]>([
     ['the files differ', () => reported('receive', { volumes: [{ ...copy, digest: 'b'.repeat(64) }, incoming] })],
-    ['the sender cannot read', () => reported('send', {}, { status: 'failed', result: { error: { code: 'volume_failed', message: 'x' } } })],
+    [
+      'the sender cannot read',
+      () => reported('send', {}, { status: 'failed', result: { error: { code: 'volume_failed', message: 'x' } } }),
+    ],
     ['the disk is full', () => reported('receive', {}, { status: 'failed', result: { error: { code: 'disk_full', message: 'x' } } })],
     [
       'a node is lost',

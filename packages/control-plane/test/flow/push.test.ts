@@ -281,7 +281,7 @@ describe('a stopped project', () => {
   });
   it.each([
     ['its branch was read before the stop', { status: 'completed', result: { skip_mark: null, changes: [] }, commit: TIP } as TaskReport],
-    ['the look failed for the last time', { status: 'failed', result: { error: { code: 'git_auth', message: 'x' } } } as TaskReport],
+    ['the look failed for the last time', { status: 'failed', result: { error: { code: 'git_auth', message: 'x' } } }],
   ])('says the same when %s', (_, given) => {
     const plan = lookReported(look(), given, pushes([delivery(1, { commit: TIP })], { look_tries: 9 }), stopped);
     expect(reasons(plan)).toEqual([['e1', 'skipped', why]]);

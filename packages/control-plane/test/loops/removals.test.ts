@@ -120,7 +120,12 @@ test('a deployment that was assigned to the node during the deletion moves', asy
 });
 
 /** A stopped project with a volume on node-1, whose agent can move volumes. */
-async function stoppedWithVolume(): Promise<{ id: string; project: string; first: string; at: (hostname: string, more?: object) => Promise<string> }> {
+async function stoppedWithVolume(): Promise<{
+  id: string;
+  project: string;
+  first: string;
+  at: (hostname: string, more?: object) => Promise<string>;
+}> {
   const capabilities = ['volumes', 'volume_moves'];
   const at = (hostname: string, more: object = {}): Promise<string> => node(hostname, { capabilities, containers: [], ...more });
   const { deployment: id, project, task } = await withBuild(api, { volumes: [{ name: 'data', mount_path: '/data' }] });
@@ -173,7 +178,9 @@ test('a drain says which stopped project it waits for, and an uncordon ends the 
   const { id, project, first } = await stoppedWithVolume();
   await api.call('drainNode', { params: { id: first } });
   await loops();
-  const left = [{ project_id: project, deployment_id: id, moving_to: null, problem: expect.stringContaining('no node can take its volumes') }];
+  const left = [
+    { project_id: project, deployment_id: id, moving_to: null, problem: expect.stringContaining('no node can take its volumes') },
+  ];
   expect((await api.call('getNode', { params: { id: first } })).json['drain']).toMatchObject({ finished_at: null, left });
   await api.call('uncordonNode', { params: { id: first } });
   await loops();

@@ -341,19 +341,11 @@ export const PLANTS = {
     stores: (stores) => ({ ...stores, volumes: { ...stores.volumes, onNode: () => Promise.resolve([]) } }),
   },
 
-  /** Deletes the source of a move together with the copy of a failed one. */
-  'failed move deletes the source': {
+  /** After a move of the volumes, the old copy still counts, although requests write to the new one. */
+  'moved volume does not count': {
     ...NONE,
-    stores: (stores) => {
-      const commit = async (plan: Plan): ReturnType<Stores['flow']['commit']> => {
-        const given = new Set(plan.volumes.map((copy) => copy.id));
-        const failed = plan.volumes.filter((copy) => copy.state === 'deleting' && copy.source !== null);
-        const all = failed.length === 0 ? [] : await stores.volumes.ofProject(plan.project.id);
-        const sources = all.filter((copy) => !given.has(copy.id) && failed.some((f) => f.source === copy.id));
-        return stores.flow.commit({ ...plan, volumes: [...plan.volumes, ...sources.map((c) => ({ ...c, state: 'deleting' as const }))] });
-      };
-      return { ...stores, flow: { ...stores.flow, commit } };
-    },
+    stores: (stores) =>
+      withCommit(stores, (plan) => (plan.volumes.some((copy) => copy.state === 'left') ? { ...plan, volumes: [] } : plan)),
   },
 
   /** Overwrites a terminal state with a report that comes later. */

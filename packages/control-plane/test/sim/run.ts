@@ -36,6 +36,8 @@ export type RunOptions = {
   database?: (now: () => number, random: Random) => Promise<SimDatabase>;
   /** Weight of the fault that moves a stop-first project before its node's next list; the others have 1 to 6. */
   unseenMoves?: number;
+  /** Share of projects that are stopped after the faults; the node of every second one is drained. Default: 0.2. */
+  quietStops?: number;
   /** Share of runs in which commit statuses are sent. */
   withStatuses?: number;
   trace?: (event: HistoryEvent) => void;
@@ -66,6 +68,7 @@ export async function run({
   chaosMs = 25_000,
   database: make = inMemory,
   unseenMoves = 3,
+  quietStops = 0.2,
   withStatuses,
   trace,
 }: RunOptions): Promise<RunResult> {
@@ -199,7 +202,7 @@ export async function run({
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
-    for (const id of people.projects.keys()) if (random.chance(0.2)) people.stopQuietly(id);
+    for (const id of people.projects.keys()) if (random.chance(quietStops)) people.stopQuietly(id);
     // Pushes that no fault and no person disturbs.
     const quiet = new Set<string>();
     for (const id of people.projects.keys())
@@ -315,7 +318,7 @@ export async function run({
       const isUp = ofTip.some((d) => ['running', 'failed', 'cancelled'].includes(d.status)) || items.some(isLater);
       // Only people start a stopped project.
       const given = (await stores.hooks.deliveries(project, { limit: 200, cursor: null })).items.filter((e) => e.commit === tip);
-      
+
       const isSkipped = given.some((e) => e.verdict === 'skipped' && e.reason?.startsWith('the project is stopped') === true);
       const deployed = isSkipped || (newest !== undefined && (isUp || !quiet.has(project)));
       history.record({ type: 'tip', project, commit: tip, deployed });
