@@ -115,7 +115,10 @@ export const whyNotRole = (least: Role, role: Role): string | null =>
  * Returns the role of a user in a project that the user sees. The role of a member cannot exceed the user's own role; null: the user is
  * no member, and the project is hidden.
  */
-export function roleInProject(members: readonly Member[], { id, role, isAdmin = role === 'admin' }: { id: string; role: Role; isAdmin?: boolean }): Role | null {
+export function roleInProject(
+  members: readonly Member[],
+  { id, role, isAdmin = role === 'admin' }: { id: string; role: Role; isAdmin?: boolean },
+): Role | null {
   if (isAdmin || members.length === 0) return role;
   const member = members.find(({ user_id }) => user_id === id);
   return member === undefined ? null : isRole(member.role, role) ? role : member.role;

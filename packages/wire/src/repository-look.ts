@@ -55,7 +55,9 @@ export type RepositoryLookPayload = Static<typeof RepositoryLookPayload>;
 export const RepositoryLookCreate = Type.Object(
   {
     git_url: Type.String({ minLength: 1, maxLength: 2_000 }),
-    branch: Type.Optional(orNull(Type.String({ minLength: 1, maxLength: 250, description: 'default: the default branch of the repository' }))),
+    branch: Type.Optional(
+      orNull(Type.String({ minLength: 1, maxLength: 250, description: 'default: the default branch of the repository' })),
+    ),
   },
   { additionalProperties: false },
 );

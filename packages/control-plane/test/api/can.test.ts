@@ -9,7 +9,8 @@ import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, type Input, register, tick } from './harness.ts';
 
 type On<S> = { [A in Action]: (typeof ACTIONS)[A]['on'] extends S ? A : never }[Action];
-const actionsOn = <S extends string>(subject: S): On<S>[] => (Object.keys(ACTIONS) as Action[]).filter((a) => ACTIONS[a].on === subject) as On<S>[];
+const actionsOn = <S extends string>(subject: S): On<S>[] =>
+  (Object.keys(ACTIONS) as Action[]).filter((a) => ACTIONS[a].on === subject) as On<S>[];
 
 let share: string;
 let api: Api;
@@ -57,7 +58,11 @@ const NAMES: Partial<Record<Action, string>> = { set_env: 'A', delete_env: 'A', 
 async function inputOf(action: Action, id: string | null, as: Role): Promise<Input> {
   const name = NAMES[action];
   const body = await BODIES[action]?.();
-  return { ...(id === null ? {} : { params: { id, ...(name === undefined ? {} : { name }) } }), ...(body === undefined ? {} : { body }), as };
+  return {
+    ...(id === null ? {} : { params: { id, ...(name === undefined ? {} : { name }) } }),
+    ...(body === undefined ? {} : { body }),
+    as,
+  };
 }
 
 async function project(isLive: boolean): Promise<string> {
@@ -120,7 +125,8 @@ describe.each(ROLES)('a %s', (role) => {
     const why = whyNotAction(action, role, subjects[on] as never);
     const answer = async (): Promise<number | null> => {
       if (on === 'none') return refusal(action, await inputOf(action, null, role));
-      if (on === 'node') return refusal(action, await inputOf(action, await register(api, { hostname: `n${(made += 1)}`, role: 'deploy' }), role));
+      if (on === 'node')
+        return refusal(action, await inputOf(action, await register(api, { hostname: `n${(made += 1)}`, role: 'deploy' }), role));
       if (on === 'dataset') return refusal(action, await inputOf(action, await dataset(), role));
       // A role that is not enough changes nothing, so one project does for all these rows.
       const id = why === null ? await project(false) : (shared ??= await project(false));

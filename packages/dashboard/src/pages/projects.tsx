@@ -1,7 +1,7 @@
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue, useEffect } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { Empty } from '../parts/command.tsx';
@@ -31,7 +31,7 @@ export const Page = () => {
   const found = projects.items.filter(({ name, git_url, domain_prefix }) =>
     `${name} ${git_url} ${domain_prefix}`.toLowerCase().includes(wanted),
   );
-  const reason = useRoleReason('developer');
+  const reason = useReasons()('create_project', null);
   return (
     <Head
       title="Projects"
