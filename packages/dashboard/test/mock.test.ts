@@ -45,7 +45,7 @@ describe('answers', () => {
     const at = path
       .replace(':id', IDS[collection] ?? 'x')
       .replace('/api/placement', '/api/placement?project_id=p-explorer')
-      .replace(/diff$/, 'diff?from=2&to=3');
+      .replace(/compare$/, 'compare?from=2&to=3');
     for (const [scenario, role] of [
       ['usual', 'admin'],
       ['hostile', 'admin'],
