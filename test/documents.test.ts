@@ -87,7 +87,7 @@ test('docs/interfaces.md lists nothing as "not built yet" that is in the generat
   const spans = [...section.matchAll(/`([^`]+)`/g)].map(([, span = '']) => span);
   const built = read('docs/api.md') + read('docs/settings.md');
   const names = spans.filter((span) => /^[A-Z_]+$|^[a-z]+(_[a-z]+)+$|\/api\//.test(span));
-  expect(names.length).toBeGreaterThan(0);
+  expect(section).toContain('These parts are planned');
   expect(names.filter((name) => built.includes(name))).toEqual([]);
 });
 
