@@ -228,7 +228,7 @@ function Compare({ dataset }: { dataset: Dataset }) {
   const asked = (name: 'from' | 'to'): string => (/^[1-9]\d{0,14}$/.test(search[name] ?? '') ? (search[name] ?? '') : '');
   const [from, to] = [asked('from'), asked('to')];
   const isAsked = from !== '' && to !== '';
-  const input = { params: { id: dataset.id }, query: { from: Number(from), to: Number(to), limit: 100 } };
+  const input = { params: { id: dataset.id }, query: { from: Number(from), to: Number(to), limit: 50 } };
   const diff = useList('datasetDiff', input, { enabled: isAsked });
   // Each page has the totals.
   const totals = (diff.query.data?.pages[0] as DatasetDiff | undefined)?.totals;

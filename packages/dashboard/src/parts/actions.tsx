@@ -1,6 +1,6 @@
 /** Changes: one request, its progress, and its error where it belongs. The page shows the new state when the control plane has it. */
 import { useMutation } from '@tanstack/react-query';
-import type { CallInput } from '@berth/wire/client';
+import { ApiError, type CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { call } from '../api/client.ts';
 import { queries } from '../api/queries.ts';
@@ -19,6 +19,10 @@ export function useChange<N extends RouteName>(name: N, then?: (answer: AnswerOf
     onSuccess: (answer) => {
       void queries.invalidateQueries();
       then?.(answer);
+    },
+    onError: (error) => {
+      // The page then shows the values of the others, beside the text that the person typed.
+      if (error instanceof ApiError && error.code === 'changed_meanwhile') void queries.invalidateQueries();
     },
   });
   return {
