@@ -35,7 +35,7 @@ async function refusal(action: Action, input: Input): Promise<number | null> {
   return status < 300 ? null : status;
 }
 
-const BODIES: Partial<Record<Action, () => Promise<unknown> | unknown>> = {
+const BODIES: Partial<Record<Action, () => unknown>> = {
   deploy: () => ({}),
   create_project: () => ({ name: `c${(made += 1)}`, git_url: 'https://git.example.com/x.git', domain_prefix: `c${made}` }),
   look_at_repository: () => ({ git_url: 'https://git.example.com/x.git' }),

@@ -22,4 +22,5 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./secrets.test.ts');
   await import('./node-secrets.test.ts');
   await import('./join-tokens.test.ts');
+  await import('./repository-looks.test.ts');
 });
