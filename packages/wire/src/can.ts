@@ -47,7 +47,7 @@ export const canDataset = (action: DatasetAction, state: DatasetState): boolean 
   (DATASET_ACTIONS[action] as readonly DatasetState[]).includes(state);
 
 export type DatasetCondition = { deleting: boolean; status: DatasetState };
-export type NodeCondition = { deleting: boolean };
+type NodeCondition = { deleting: boolean };
 type Subjects = { project: ProjectCondition; deployment: DeploymentState; dataset: DatasetCondition; node: NodeCondition; none: null };
 
 type Row = {
@@ -97,7 +97,7 @@ export type Action = keyof typeof ACTIONS;
 export type SubjectOf<A extends Action> = Subjects[(typeof ACTIONS)[A]['on']];
 
 /** Returns the least role for the action. */
-export function roleFor(action: Action): Role {
+function roleFor(action: Action): Role {
   const row: Row = ACTIONS[action];
   const { who } = ROUTES[row.route];
   if (row.who !== undefined) return row.who;
