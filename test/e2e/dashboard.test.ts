@@ -106,9 +106,9 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await page.getByLabel('Branch').fill('main');
     await page.getByLabel('Container port').fill('8080');
     await page.getByText('Found 1 branch and, on main, 1 Dockerfile.').waitFor();
-    expect(await page.locator('datalist option').evaluateAll((all) => all.map((each) => (each as unknown as { value: string }).value))).toEqual(
-      ['main', 'Dockerfile'],
-    );
+    expect(
+      await page.locator('datalist option').evaluateAll((all) => all.map((each) => (each as unknown as { value: string }).value)),
+    ).toEqual(['main', 'Dockerfile']);
     expect(await page.getByLabel('Container port').inputValue()).toBe('8080');
     await page.getByRole('button', { name: 'Create and deploy' }).click();
     await heading('shop #1').waitFor();

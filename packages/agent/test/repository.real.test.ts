@@ -88,7 +88,12 @@ it('fetches only the files that it reads, in three exchanges, and nothing later'
 
 it('reads another branch, and says so if the repository does not have it', async () => {
   expect((await lookAt({ branch: 'feature/x' })).dockerfiles.map(({ path }) => path)).toContain('only-here/Dockerfile');
-  expect(await lookAt({ branch: 'no/such' })).toMatchObject({ branch: null, commit: null, dockerfiles: [], branches: ['main', 'feature/x'] });
+  expect(await lookAt({ branch: 'no/such' })).toMatchObject({
+    branch: null,
+    commit: null,
+    dockerfiles: [],
+    branches: ['main', 'feature/x'],
+  });
 });
 
 it('reads a repository whose server knows neither filters nor single files', async () => {

@@ -219,7 +219,13 @@ function looked(id: string | null, asked: RepositoryAsked, unavailable?: string)
     { path: 'web/Dockerfile', ports: [3000, 9090], targets: [{ name: 'web', ports: [3000, 9090] }] },
     { path: 'worker/worker.dockerfile', ports: [], targets: [] },
   ];
-  const found = { default_branch: 'trunk', branches, branches_left_out: 0, branch, commit: branch === null ? null : '5bc2aec'.padEnd(40, '0') };
+  const found = {
+    default_branch: 'trunk',
+    branches,
+    branches_left_out: 0,
+    branch,
+    commit: branch === null ? null : '5bc2aec'.padEnd(40, '0'),
+  };
   const files = branch === null ? [] : dockerfiles;
   return { ...base, state: 'done', found: { ...found, dockerfiles: files, dockerfiles_left_out: 0, submodules: false, lfs: true } };
 }
@@ -518,9 +524,17 @@ const HANDLERS: Handlers = {
     const of = datasetOf(call);
     const version = (name: string): AnswerOf<'datasetDiff'>['from'] => {
       const number = Number(call.query.get(name));
-      if (of.version === null || number > of.version) throw new Refusal('not_found', `${of.name} has no version ${number}; its newest is ${of.version ?? 0}`);
-      if (number === 1) throw new Refusal('not_found', `version 1 of ${of.name} was removed: Berth keeps the newest versions and those in use`);
-      return { version: number, created_at: ago(86_400 * (of.version - number + 1)), files: of.files, bytes: of.bytes, manifest_digest: digestOf(`${number}`) };
+      if (of.version === null || number > of.version)
+        throw new Refusal('not_found', `${of.name} has no version ${number}; its newest is ${of.version ?? 0}`);
+      if (number === 1)
+        throw new Refusal('not_found', `version 1 of ${of.name} was removed: Berth keeps the newest versions and those in use`);
+      return {
+        version: number,
+        created_at: ago(86_400 * (of.version - number + 1)),
+        files: of.files,
+        bytes: of.bytes,
+        manifest_digest: digestOf(`${number}`),
+      };
     };
     const [from, to] = [version('from'), version('to')];
     const count = Math.abs(from.version - to.version) * 40;

@@ -42,7 +42,10 @@ describe('answers', () => {
 
   it.each(READS)('%s fits its schema', async (_name, { path, answer }) => {
     const collection = /\/api\/([\w-]+)\/:id/.exec(path)?.[1] ?? '';
-    const at = path.replace(':id', IDS[collection] ?? 'x').replace('/api/placement', '/api/placement?project_id=p-explorer').replace(/diff$/, 'diff?from=2&to=3');
+    const at = path
+      .replace(':id', IDS[collection] ?? 'x')
+      .replace('/api/placement', '/api/placement?project_id=p-explorer')
+      .replace(/compare$/, 'compare?from=2&to=3');
     for (const [scenario, role] of [
       ['usual', 'admin'],
       ['hostile', 'admin'],

@@ -112,7 +112,7 @@ export const DATASET_ROUTES = {
   },
   datasetDiff: {
     method: 'GET',
-    path: '/api/datasets/:id/diff',
+    path: '/api/datasets/:id/compare',
     who: 'viewer',
     scope: 'none',
     summary: 'Compare any two versions of a dataset: totals, and the files that differ, by path',

@@ -52,15 +52,17 @@ export const RepositoryLookPayload = Type.Object({
 });
 export type RepositoryLookPayload = Static<typeof RepositoryLookPayload>;
 
-export const RepositoryLookCreate = Type.Object(
+const RepositoryLookCreate = Type.Object(
   {
     git_url: Type.String({ minLength: 1, maxLength: 2_000 }),
-    branch: Type.Optional(orNull(Type.String({ minLength: 1, maxLength: 250, description: 'default: the default branch of the repository' }))),
+    branch: Type.Optional(
+      orNull(Type.String({ minLength: 1, maxLength: 250, description: 'default: the default branch of the repository' })),
+    ),
   },
   { additionalProperties: false },
 );
 
-export const REPOSITORY_LOOK_STATES = ['waiting', 'done', 'failed', 'unavailable'] as const;
+const REPOSITORY_LOOK_STATES = ['waiting', 'done', 'failed', 'unavailable'] as const;
 export const RepositoryLook = Type.Object({
   id: orNull(Type.String({ description: 'for `GET`; null if `state` is `unavailable`' })),
   state: literals(REPOSITORY_LOOK_STATES, { description: 'waiting: a builder reads the repository; unavailable: no builder can' }),

@@ -2,12 +2,7 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GitAccess, SeenHostKey } from '@berth/wire/git';
-import {
-  type DockerfileFound,
-  MAX_BRANCHES_FOUND,
-  MAX_DOCKERFILES_FOUND,
-  type RepositoryFound,
-} from '@berth/wire/repository-look';
+import { type DockerfileFound, MAX_BRANCHES_FOUND, MAX_DOCKERFILES_FOUND, type RepositoryFound } from '@berth/wire/repository-look';
 import { dockerfileFacts } from './dockerfile-facts.ts';
 import { TaskFailure } from './failures.ts';
 import type { LookGit } from './look.ts';
@@ -50,7 +45,11 @@ export async function lookAtRepository({ branch }: RepositorySpec, dir: string, 
   const dockerfiles = entries.filter(isDockerfile).sort((a, b) => depth(a) - depth(b) || (a.path < b.path ? -1 : 1));
   const shown = dockerfiles.slice(0, MAX_DOCKERFILES_FOUND);
   const attributes = entries.filter(({ path, isFile }) => isFile && path === '.gitattributes');
-  const texts = await readFiles(git, dir, [...shown, ...attributes].map(({ id }) => id));
+  const texts = await readFiles(
+    git,
+    dir,
+    [...shown, ...attributes].map(({ id }) => id),
+  );
   return {
     ...listed,
     branch: wanted,

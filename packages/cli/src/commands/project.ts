@@ -119,7 +119,8 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     routes: ['createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
       const git_url = named ?? (await defaultsHere(cli)).git_url;
-      if (git_url === null) throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project look URL');
+      if (git_url === null)
+        throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project look URL');
       const branch = typeof options['branch'] === 'string' ? options['branch'] : null;
       const client = cli.client();
       let look: RepositoryLook = await client.call('createRepositoryLook', { body: { git_url, branch } });

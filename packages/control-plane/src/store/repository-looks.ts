@@ -34,7 +34,12 @@ const looks = (db: Db | Tx) => db.selectFrom('tasks').where('project_id', 'is', 
 
 export function createRepositoryLookStore(db: Database): RepositoryLookStore {
   async function same(tx: Db | Tx, of: { git_url: string; branch: string | null }, now: number): Promise<RepositoryLookRecord | null> {
-    const rows = await looks(tx).selectAll().where('created_at', '>', now - KEPT_MS).orderBy('seq', 'desc').limit(MAX_KEPT).execute();
+    const rows = await looks(tx)
+      .selectAll()
+      .where('created_at', '>', now - KEPT_MS)
+      .orderBy('seq', 'desc')
+      .limit(MAX_KEPT)
+      .execute();
     const isFresh = (row: Row<'tasks'>): boolean =>
       row.finished_at === null || (row.status === 'completed' && row.finished_at > now - FRESH_MS && row.finished_at <= now);
     const isSame = ({ payload }: RepositoryLookRecord): boolean => payload.git_url === of.git_url && payload.branch === of.branch;
@@ -42,7 +47,13 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
   }
   const openIds = (tx: Db | Tx) => looks(tx).select('id').where('finished_at', 'is', null).execute();
   const sweep = async (tx: Db | Tx, now: number): Promise<number> => {
-    const beyond = await looks(tx).select('seq').where('finished_at', 'is not', null).orderBy('seq', 'desc').offset(MAX_KEPT).limit(1).execute();
+    const beyond = await looks(tx)
+      .select('seq')
+      .where('finished_at', 'is not', null)
+      .orderBy('seq', 'desc')
+      .offset(MAX_KEPT)
+      .limit(1)
+      .execute();
     const removed = await tx
       .deleteFrom('tasks')
       .where('project_id', 'is', null)

@@ -24,4 +24,5 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   describe('node-secrets', async () => void (await import('./node-secrets.test.ts')));
   describe('join-tokens', async () => void (await import('./join-tokens.test.ts')));
   describe('rights', async () => void (await import('./rights.test.ts')));
+  describe('repository-looks', async () => void (await import('./repository-looks.test.ts')));
 });

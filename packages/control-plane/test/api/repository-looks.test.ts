@@ -25,7 +25,10 @@ beforeEach(async () => {
 });
 afterEach(() => api.close());
 
-async function builder(hostname = 'b1', capabilities: string[] = [GIT_ACCESS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY]): Promise<string> {
+async function builder(
+  hostname = 'b1',
+  capabilities: string[] = [GIT_ACCESS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY],
+): Promise<string> {
   const body = { hostname, role: 'builder', host_ip: '10.0.0.9', max_storage: 1e12, agent_version: '1', capabilities };
   return (await api.call('agentRegister', { body })).json['id'] as string;
 }
@@ -77,7 +80,8 @@ it('refuses a report that does not say what was found', async () => {
   const [task] = await tasksOf(node);
   const { lease } = await claim(task?.id ?? '');
   const wrong = { ...FOUND, branches: Array.from({ length: 201 }, (_, i) => `b${i}`) };
-  for (const result of [null, 'text', {}, wrong]) expect((await report(task?.id ?? '', lease, { status: 'completed', result })).status).toBe(422);
+  for (const result of [null, 'text', {}, wrong])
+    expect((await report(task?.id ?? '', lease, { status: 'completed', result })).status).toBe(422);
   expect(await look(task?.id)).toMatchObject({ state: 'waiting' });
 });
 
@@ -150,7 +154,10 @@ it('gives the same look to the same request, and has limits for one person and f
   for (let i = 0; i < 9; i++) {
     const at = await api.uptime.now();
     const payload = { repository: true as const, git_url: `${URL_}/of-others-${i}`, branch: null };
-    await api.stores.repositoryLooks.create({ id: `other-${i}`, node_id: 'b', queue_deadline_at: at.at, wall_deadline_at: at.at, payload }, 0);
+    await api.stores.repositoryLooks.create(
+      { id: `other-${i}`, node_id: 'b', queue_deadline_at: at.at, wall_deadline_at: at.at, payload },
+      0,
+    );
   }
   const admin = await api.call('createRepositoryLook', { body: { git_url: `${URL_}/admin` }, as: 'admin' });
   expect(admin).toMatchObject({ status: 429 });

@@ -280,8 +280,8 @@ describe('a stopped project', () => {
     expect(plan?.createDeployment ?? null).toBeNull();
   });
   it.each([
-    ['its branch was read before the stop', { status: 'completed', result: { skip_mark: null, changes: [] }, commit: TIP } as TaskReport],
-    ['the look failed for the last time', { status: 'failed', result: { error: { code: 'git_auth', message: 'x' } } }],
+    ['its branch was read before the stop', found({ commit: TIP })],
+    ['the look failed for the last time', failed('git_auth')],
   ])('says the same when %s', (_, given) => {
     const plan = lookReported(look(), given, pushes([delivery(1, { commit: TIP })], { look_tries: 9 }), stopped);
     expect(reasons(plan)).toEqual([['e1', 'skipped', why]]);

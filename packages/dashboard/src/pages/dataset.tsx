@@ -1,9 +1,8 @@
 import type { Dataset, DatasetChange, DatasetDiff } from '@berth/wire/dataset';
-import { canDataset } from '@berth/wire/can';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -34,7 +33,7 @@ export const Page = () => {
 };
 
 function Loaded({ dataset }: { dataset: Dataset }) {
-  const reason = useRoleReason('developer');
+  const reasonAgainst = useReasons();
   const [asking, setAsking] = useState(false);
   const scan = useChange('scanDataset', () => setAsking(false));
   const params = { id: dataset.id };
@@ -55,7 +54,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
       }
       actions={
         <Button
-          reason={reason ?? (dataset.scanning ? 'a scan is in progress' : null)}
+          reason={reasonAgainst('scan', dataset) ?? (dataset.scanning ? 'a scan is in progress' : null)}
           busy={scan.busy}
           onClick={() => void scan.run({ params, body: {} })}
         >
@@ -75,12 +74,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
               <>
                 <Text>Projects keep the last good version. When the files are back, the next scan ends this state by itself.</Text>
                 <Row>
-                  <Button
-                    size="xs"
-                    look="danger"
-                    reason={reason ?? (canDataset('accept_loss', dataset.status) ? null : `it is ${dataset.status}`)}
-                    onClick={() => setAsking(true)}
-                  >
+                  <Button size="xs" look="danger" reason={reasonAgainst('accept_loss', dataset)} onClick={() => setAsking(true)}>
                     Accept the loss …
                   </Button>
                 </Row>
@@ -234,16 +228,23 @@ function Compare({ dataset }: { dataset: Dataset }) {
   const asked = (name: 'from' | 'to'): string => (/^[1-9]\d{0,14}$/.test(search[name] ?? '') ? (search[name] ?? '') : '');
   const [from, to] = [asked('from'), asked('to')];
   const isAsked = from !== '' && to !== '';
-  const input = { params: { id: dataset.id }, query: { from: Number(from), to: Number(to), limit: 100 } };
+  const input = { params: { id: dataset.id }, query: { from: Number(from), to: Number(to), limit: 50 } };
   const diff = useList('datasetDiff', input, { enabled: isAsked });
   // Each page has the totals.
   const totals = (diff.query.data?.pages[0] as DatasetDiff | undefined)?.totals;
   if (dataset.version === null) return null;
   // A version of the address stays a choice if it is not in the list.
   const numbers = [...new Set([from, to, ...versions.items.map(({ version }) => String(version))])].filter((text) => text !== '');
-  const options = [{ value: '', label: 'choose' }, ...numbers.sort((a, b) => Number(b) - Number(a)).map((value) => ({ value, label: `version ${value}` }))];
+  const options = [
+    { value: '', label: 'choose' },
+    ...numbers.sort((a, b) => Number(b) - Number(a)).map((value) => ({ value, label: `version ${value}` })),
+  ];
   const choose = (name: 'from' | 'to') => (value: string) =>
-    void navigate({ to: '/datasets/$name', params: { name: dataset.name }, search: { ...search, [name]: value === '' ? undefined : value } as never });
+    void navigate({
+      to: '/datasets/$name',
+      params: { name: dataset.name },
+      search: { ...search, [name]: value === '' ? undefined : value } as never,
+    });
   return (
     <Panel
       flush
@@ -273,7 +274,11 @@ function Compare({ dataset }: { dataset: Dataset }) {
                   cells={[
                     { head: 'Path', rowHead: true, cell: (row) => <Code>{row.path}</Code> },
                     { head: 'Change', cell: (row) => <ChangeStatus change={row.change} /> },
-                    { head: `Size in ${from}`, number: true, cell: (row) => (row.previous_size === null ? '' : bytesText(row.previous_size)) },
+                    {
+                      head: `Size in ${from}`,
+                      number: true,
+                      cell: (row) => (row.previous_size === null ? '' : bytesText(row.previous_size)),
+                    },
                     { head: `Size in ${to}`, number: true, cell: (row) => (row.size === null ? '' : bytesText(row.size)) },
                   ]}
                 />

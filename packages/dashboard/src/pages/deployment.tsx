@@ -1,8 +1,7 @@
-import { whyNot } from '@berth/wire/can';
 import type { Deployment } from '@berth/wire/deployment';
 import { useNavigate, useParams } from '@tanstack/react-router';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { useAsk } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -36,7 +35,7 @@ export const Page = () => {
 function Loaded({ deployment }: { deployment: Deployment }) {
   const navigate = useNavigate();
   const project = useAsk('getProject', { params: { id: deployment.project_id } });
-  const role = useRoleReason('developer');
+  const reasonAgainst = useReasons(project.data);
   const cancel = useChange('cancelDeployment');
   const rollback = useChange('rollback', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
   const { lines, notes } = useLogStream(`/api/deployments/${deployment.id}/logs`);
@@ -62,7 +61,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           )}
           <OutLink href={deployment.url}>Open</OutLink>
           <Button
-            reason={role ?? whyNot('rollback_to', deployment.status) ?? (deployment.status === 'running' ? 'it is live' : null)}
+            reason={reasonAgainst('rollback_to', deployment.status) ?? (deployment.status === 'running' ? 'it is live' : null)}
             busy={rollback.busy}
             onClick={() => void rollback.run({ params: { id: deployment.project_id }, body: { deployment_id: deployment.id } })}
           >
@@ -70,7 +69,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           </Button>
           <Button
             look="danger"
-            reason={role ?? whyNot('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
+            reason={reasonAgainst('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
             busy={cancel.busy}
             onClick={() => void cancel.run({ params: { id: deployment.id } })}
           >

@@ -2,7 +2,7 @@ import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { call } from '../api/client.ts';
 import { queries, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
@@ -24,7 +24,7 @@ export const nameOf = (address: string): string =>
 
 export const Page = () => {
   const navigate = useNavigate();
-  const reason = useRoleReason('developer');
+  const reason = useReasons()('create_project', null);
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   const [git, setGit] = useState('');
   const [name, setName] = useState<string | null>(null);
@@ -112,7 +112,9 @@ export const Page = () => {
                 mono
                 error={errors['branch']}
                 suggestions={found?.branches ?? []}
-                onBlur={() => typedBranch !== null && typedBranch !== found?.branch && look.ask(git, typedBranch === '' ? null : typedBranch)}
+                onBlur={() =>
+                  typedBranch !== null && typedBranch !== found?.branch && look.ask(git, typedBranch === '' ? null : typedBranch)
+                }
               />
               <TextField
                 label="Dockerfile"

@@ -2,7 +2,7 @@ import type { Node } from '@berth/wire/node';
 import { useParams } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -42,7 +42,7 @@ export const Page = () => {
 };
 
 function Loaded({ node }: { node: Node }) {
-  const reason = useRoleReason('admin');
+  const reasonAgainst = useReasons();
   const [asking, setAsking] = useState(false);
   const params = { id: node.id };
   const drain = useChange('drainNode', () => setAsking(false));
@@ -61,17 +61,17 @@ function Loaded({ node }: { node: Node }) {
       actions={
         <>
           {node.schedulable ? (
-            <Button reason={reason} busy={cordon.busy} onClick={() => void cordon.run({ params })}>
+            <Button reason={reasonAgainst('cordon', node)} busy={cordon.busy} onClick={() => void cordon.run({ params })}>
               Cordon
             </Button>
           ) : (
-            <Button reason={reason} busy={uncordon.busy} onClick={() => void uncordon.run({ params })}>
+            <Button reason={reasonAgainst('uncordon', node)} busy={uncordon.busy} onClick={() => void uncordon.run({ params })}>
               Uncordon
             </Button>
           )}
           <Button
             look="danger"
-            reason={reason ?? (node.role === 'builder' ? 'a builder has no projects to move' : null)}
+            reason={reasonAgainst('drain', node) ?? (node.role === 'builder' ? 'a builder has no projects to move' : null)}
             onClick={() => setAsking(true)}
           >
             Drain …

@@ -4,7 +4,7 @@ import { FORGES, type Forge } from '@berth/wire/hook';
 import { ApiError } from '@berth/wire/client';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
-import { useRoleReason } from '../app/session.tsx';
+import { useProjectReasons } from '../app/session.tsx';
 import { useAsk, useAskWithTag, useList } from '../api/queries.ts';
 import { Button, Copy, Menu } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
@@ -26,7 +26,7 @@ import { bytesText, durationText } from './time-text.ts';
 type Tab = { project: Project };
 
 export function Env({ project }: Tab) {
-  const reason = useRoleReason('developer');
+  const reason = useProjectReasons(project)('set_env');
   const secrets = useList('listSecrets', { params: { id: project.id } });
   const [name, setName] = useState('');
   const [value, setValue] = useState('');
@@ -247,7 +247,7 @@ export function Data({ project }: Tab) {
 export function Domains({ project }: Tab) {
   const domains = useAsk('projectDomains', { params: { id: project.id } });
   const tagged = useAskWithTag('getProject', { params: { id: project.id } });
-  const reason = useRoleReason('developer');
+  const reason = useProjectReasons(project)('edit_project');
   const [typed, setTyped] = useState('');
   const [removing, setRemoving] = useState<string | null>(null);
   const change = useChange('patchProject', () => {
@@ -372,7 +372,7 @@ export function Domains({ project }: Tab) {
 
 export function Hook({ project }: Tab) {
   const hook = useAsk('getHook', { params: { id: project.id } });
-  const reason = useRoleReason('developer');
+  const reason = useProjectReasons(project)('set_hook');
   const [forge, setForge] = useState<Forge>('gitea');
   const [secret, setSecret] = useState<string | null>(null);
   const put = useChange('putHook', (answer) => setSecret(answer.secret));
@@ -521,7 +521,8 @@ const draftOf = (project: Project): Draft => Object.fromEntries(FIELDS.map((fiel
 
 function SettingsForm({ project, etag }: { project: Project; etag: string | null }) {
   const navigate = useNavigate();
-  const reason = useRoleReason('developer');
+  const reasonAgainst = useProjectReasons(project);
+  const reason = reasonAgainst('edit_project');
   const [start, setStart] = useState({ draft: draftOf(project), etag });
   const [draft, setDraft] = useState<Draft>(start.draft);
   const [deleting, setDeleting] = useState(false);
@@ -670,7 +671,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
           <Row>
             <Button
               look="danger"
-              reason={reason ?? (project.deleting ? 'it is being deleted already' : null)}
+              reason={reasonAgainst('delete_project') ?? (project.deleting ? 'it is being deleted already' : null)}
               onClick={() => setDeleting(true)}
             >
               Delete …

@@ -12,8 +12,16 @@ import { countText } from './time-text.ts';
 const HOLD_SECONDS = 25;
 const MOST_HOLDS = 5;
 
-type State = { url: string; branch: string | null } & ({ kind: 'waiting' } | { kind: 'look'; look: RepositoryLook } | { kind: 'error'; error: unknown });
-export type Look = { state: State | null; found: RepositoryFound | null; ask: (url: string, branch: string | null, again?: boolean) => void };
+type State = { url: string; branch: string | null } & (
+  | { kind: 'waiting' }
+  | { kind: 'look'; look: RepositoryLook }
+  | { kind: 'error'; error: unknown }
+);
+export type Look = {
+  state: State | null;
+  found: RepositoryFound | null;
+  ask: (url: string, branch: string | null, again?: boolean) => void;
+};
 
 /** Whether it may be a complete address. The server checks it. */
 const isAddress = (text: string): boolean => /^(?:https?:\/\/|ssh:\/\/)[^/\s]+\/[^\s]+$|^[^\s@/]+@[^\s:]+:[^\s]+$/.test(text);

@@ -2,7 +2,7 @@
 import type { Dataset } from '@berth/wire/dataset';
 import { decodeName, displayPath, encodeName, TreeFormatError } from '@berth/wire/tree';
 import { LRUCache } from 'lru-cache';
-import { type DiffTotals, diffPage } from '../../domain/dataset-diff.ts';
+import { type DiffTotals, diffPage } from '../dataset-diff.ts';
 import type { HistoryFilter } from '../../domain/dataset-stores.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { nfsPathProblem, sharePath } from '../../domain/paths.ts';

@@ -143,11 +143,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
       const deployment = await view(await stores.deployments.get(params.id));
       return { deployment, etag: etagOf(JSON.stringify(deployment)) };
     };
-    const result = await holdWhile(
-      read,
-      { knownEtag, waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id },
-      reply,
-    );
+    const result = await holdWhile(read, { knownEtag, waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
     // The rights may have ended while the request was held.
     if ((query.wait ?? 0) > 0) await recheck();
     setEtag(result.etag);

@@ -61,10 +61,11 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     return one;
   };
 
-  /** Retries if the drain loop writes at the same time. Throws busy. */
+  /** Retries if the drain loop writes at the same time. Throws busy, being_deleted. */
   async function setDrain(id: string, next: (present: DrainRecord | null) => DrainRecord): Promise<NodeRecord> {
     for (let tries = 0; tries < 10; tries++) {
       const node = await stores.nodes.get(id);
+      if (node.deleting_at !== null) throw new DomainError('being_deleted', `${node.hostname} is being deleted`);
       const drain = next(node.drain);
       if (drain === node.drain) return node;
       const set = await stores.nodes.setDrain(id, drain, node.drain);

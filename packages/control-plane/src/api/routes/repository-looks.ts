@@ -82,8 +82,7 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
 
 /** Git refused, or it hides the repository. */
 const MAY_BE_PRIVATE = new Set<string>(['git_credentials', 'git_repository_not_found', 'git_key_refused'] satisfies FailureCode[]);
-const PRIVATE =
-  'A private repository cannot be read before its project exists: create the project, and then its deploy key or git token';
+const PRIVATE = 'A private repository cannot be read before its project exists: create the project, and then its deploy key or git token';
 
 function view(look: RepositoryLookRecord): RepositoryLook {
   const { id, payload, report, status, created_at } = look;

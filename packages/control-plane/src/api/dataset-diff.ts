@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { diffTrees, type LoadTree, type TreeChange } from '@berth/wire/tree';
 
 /** Differences that are counted and listed at most. */
-export const MOST_DIFFERENCES = 100_000;
+const MOST_DIFFERENCES = 100_000;
 /** Tree objects that one request reads at most: two versions may have a million folders that differ. */
 const MOST_OBJECTS = 20_000;
 /** Time of work in ms between two yields to the event loop. */
@@ -16,7 +16,6 @@ export type DiffTotals = {
   /** False: a limit ended the comparison, so there are more differences. */
   complete: boolean;
 };
-export type Difference = TreeChange;
 
 class TooMany extends Error {}
 
@@ -28,14 +27,14 @@ export async function diffPage(
   roots: { from: string; to: string },
   load: LoadTree,
   { offset, limit, known = null }: { offset: number; limit: number; known?: DiffTotals | null },
-): Promise<{ items: Difference[]; hasMore: boolean; totals: DiffTotals }> {
+): Promise<{ items: TreeChange[]; hasMore: boolean; totals: DiffTotals }> {
   const totals: DiffTotals = {
     added: { files: 0, bytes: 0 },
     modified: { files: 0, bytes: 0, previous_bytes: 0 },
     removed: { files: 0, bytes: 0 },
     complete: true,
   };
-  const items: Difference[] = [];
+  const items: TreeChange[] = [];
   let objects = 0;
   let turn = performance.now();
   const breathe = async (): Promise<void> => {
