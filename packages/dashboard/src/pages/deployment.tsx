@@ -90,23 +90,25 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       {deployment.waiting !== null && <Note title="It waits">{deployment.waiting}</Note>}
       <Ladder deployment={deployment} />
       <WithSide side={<Story deployment={deployment} />}>
-        <Panel flush title="Log" id="log" actions={<Command words={['logs', name, '--build']} />}>
-          {deployment.log_removed_at === null ? (
-            <LogView
-              lines={lines}
-              notes={notes}
-              linkable
-              label="Log of the build and the deployment"
-              // The reason of a failure is at the end.
-              follow={deployment.finished_at === null || deployment.status === 'failed'}
-              file={`${name}-${deployment.generation}.log`}
-            />
-          ) : (
-            <Empty>Retention removed this log.</Empty>
-          )}
-        </Panel>
+        <Column>
+          <Panel flush title="Log" id="log" actions={<Command words={['logs', name, '--build']} />}>
+            {deployment.log_removed_at === null ? (
+              <LogView
+                lines={lines}
+                notes={notes}
+                linkable
+                label="Log of the build and the deployment"
+                // The reason of a failure is at the end.
+                follow={deployment.finished_at === null || deployment.status === 'failed'}
+                file={`${name}-${deployment.generation}.log`}
+              />
+            ) : (
+              <Empty>Retention removed this log.</Empty>
+            )}
+          </Panel>
+          <Why deployment={deployment} />
+        </Column>
       </WithSide>
-      <Why deployment={deployment} />
       {(exits.data?.items.length ?? 0) > 0 && (
         <Panel title="Ends of its containers" id="ends">
           {exits.data?.items.map((exit) => (

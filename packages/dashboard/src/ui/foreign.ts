@@ -1,5 +1,5 @@
 /** Texts that other people wrote: commit messages, errors of builds, names of branches. */
-import type { ReactNode } from 'react';
+import { Children, type ReactNode } from 'react';
 
 /** Control characters, and those that change the direction of the text after them (Unicode Annex 9). */
 const HIDDEN = new RegExp(String.raw`[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069]`, 'g');
@@ -12,5 +12,5 @@ export const cleanNode = (node: ReactNode): ReactNode =>
   typeof node === 'string'
     ? clean(node)
     : Array.isArray(node)
-      ? node.map((part: ReactNode) => (typeof part === 'string' ? clean(part) : part))
+      ? Children.map(node as ReactNode[], (part) => (typeof part === 'string' ? clean(part) : part))
       : node;
