@@ -282,21 +282,26 @@ async function day(): Promise<void> {
 
   /** Two days pass while the control plane is stopped. Then its retention must leave KEEP_DEPLOYMENTS and KEEP_LOG_BYTES. */
   async function aged(database: string): Promise<void> {
-    const read = <T>(sql: string, change = false): T => {
-      const db = new DatabaseSync(database, { readOnly: !change });
+    type Counts = { deployments: number; whole: number; over: number; events: number; logs: number };
+    const counts = (): Counts => {
+      const db = new DatabaseSync(database, { readOnly: true });
       try {
-        return db.prepare(sql).get() as T;
+        return db
+          .prepare(
+            `select (select count(*) from deployments) deployments,
+              (select count(*) from deployments where thinned_at is null) whole,
+              (select count(*) from deployments d where thinned_at is null and status in ('retired','failed','cancelled','superseded')
+                and ${KEEP_DEPLOYMENTS} <= (select count(*) from deployments n
+                  where n.project_id = d.project_id and n.generation > d.generation)) over,
+              (select count(*) from deployment_events) events,
+              (select coalesce(sum(bytes), 0) from log_heads) logs`,
+          )
+          .get() as Counts;
       } finally {
         db.close();
       }
     };
-    const counts = (): { deployments: number; whole: number; over: number; events: number; logs: number } =>
-      read(`select (select count(*) from deployments) deployments,
-        (select count(*) from deployments where thinned_at is null) whole,
-        (select count(*) from deployments d where thinned_at is null and status in ('retired','failed','cancelled','superseded')
-          and ${KEEP_DEPLOYMENTS} <= (select count(*) from deployments n where n.project_id = d.project_id and n.generation > d.generation)) over,
-        (select count(*) from deployment_events) events, (select coalesce(sum(bytes), 0) from log_heads) logs`);
-    const text = (c: ReturnType<typeof counts>): string =>
+    const text = (c: Counts): string =>
       `${c.deployments} deployments, ${c.whole} with their history, ${c.events} events, ${mb(c.logs)} of logs`;
     const before = counts();
     await berth.controlPlane.stop();

@@ -15,7 +15,8 @@ const image = (id: string, age: number, repositories = ['app'], tags = true): Im
   refs: repositories.flatMap((name) => [...(tags ? [`r:5000/${name}:${id}`] : []), `r:5000/${name}@sha256:${id}`]),
 });
 
-function site(all: Image[], { keep = 1, inUse = [] as string[], foreign = {} as Record<string, string[]> } = {}) {
+type Given = { keep?: number; inUse?: string[]; foreign?: Record<string, string[]> };
+function site(all: Image[], { keep = 1, inUse = [], foreign = {} }: Given = {}) {
   const present = new Set(all);
   const registry = { lost: new Set<string>(), isDown: false, asked: [] as string[] };
   const docker = {
