@@ -266,6 +266,7 @@ describe('a delivery', () => {
 });
 
 describe('a stopped project', () => {
+  const LOOKED: Record<string, unknown> = { skip_mark: null, changes: [] };
   const stopped = facts({ project: project({ stopped_at: NOW }), live: [on.running({ commit: TIP })], nodes: [looker] });
   const reasons = (plan: ReturnType<typeof checkPushes>): unknown =>
     plan?.push?.verdicts.map(({ delivery_id, verdict, reason }) => [delivery_id, verdict, reason]);
@@ -279,8 +280,8 @@ describe('a stopped project', () => {
     ]);
     expect(plan?.createDeployment ?? null).toBeNull();
   });
-  it.each([
-    ['its branch was read before the stop', { status: 'completed', result: { skip_mark: null, changes: [] }, commit: TIP } as TaskReport],
+  it.each<[string, TaskReport]>([
+    ['its branch was read before the stop', { status: 'completed', result: LOOKED, commit: TIP }],
     ['the look failed for the last time', { status: 'failed', result: { error: { code: 'git_auth', message: 'x' } } }],
   ])('says the same when %s', (_, given) => {
     const plan = lookReported(look(), given, pushes([delivery(1, { commit: TIP })], { look_tries: 9 }), stopped);
