@@ -59,6 +59,8 @@ export type ReadResult = { channel: Channel; problem: string | null };
 
 export type Readers = {
   limits: ReaderLimits;
+  /** Other control planes may take lines for viewers here. */
+  isShared: boolean;
   /** Reads the log of a deployment from now on. Call `release` in a `finally`. Throws too_many_requests. */
   follow(deployment_id: string, node_id: string): Promise<{ channel: Channel; since: number; release(): void }>;
   /** Whether `follow` of all these would succeed now. */
@@ -215,6 +217,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
 
   return {
     limits,
+    isShared: logRelay !== null,
     async follow(deployment_id, node_id) {
       const key = `f-${deployment_id}`;
       let entry = own.get(key);

@@ -328,7 +328,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           const { channel } = held;
           let at = channel.end();
           /** No line has come yet whose number would show that lines before it are missing. */
-          let isUnnumbered = channel.isWhole() === null;
+          let isUnnumbered = readers.isShared && channel.isWhole() === null;
           const began = now();
           const first = await sendFirst(target, node, beginOf(target.id), { channel, end: at, signal });
           if (first.problem !== null) {
