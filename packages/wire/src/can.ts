@@ -101,10 +101,11 @@ function roleFor(action: Action): Role {
   const row: Row = ACTIONS[action];
   const { who } = ROUTES[row.route];
   if (row.who !== undefined) return row.who;
-  if (who === 'public' || who === 'agent' || who === 'gateway') throw new Error(`the route ${row.route} is not for people`);
+  if (!isPersonRole(who)) throw new Error(`the route ${row.route} is not for people`);
   return who;
 }
 
+const isPersonRole = (who: string): who is Role => (ROLES as readonly string[]).includes(who);
 const isRole = (role: Role, least: Role): boolean => ROLES.indexOf(role) >= ROLES.indexOf(least);
 
 /** Returns why this role is not enough, as the end of a sentence; null if it is. */
