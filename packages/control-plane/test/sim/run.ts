@@ -266,7 +266,9 @@ export async function run({
         if (!isSettled(d.status)) continue;
         history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
       }
-      for (const project of await stores.projects.getMany([...forge.tips.keys()])) await measurePushes(stores, project.id);
+      // The deletion of a project may wait for a node that does not come back.
+      for (const project of await stores.projects.getMany([...forge.tips.keys()]))
+        if (project.deleting_at === null) await measurePushes(stores, project.id);
       for (const project of await stores.projects.getMany([...people.projects.keys()])) await measureReleases(stores, project);
       for (const node of await stores.nodes.all()) {
         const open = (await stores.tasks.openFor(node.id, world.now())).length;
