@@ -1,4 +1,5 @@
 import type { Deployment } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
 import { useNavigate, useParams } from '@tanstack/react-router';
 import { Page as Head } from '../app/page.tsx';
 import { useReasons } from '../app/session.tsx';
@@ -31,6 +32,24 @@ export const Page = () => {
     </Answer>
   );
 };
+
+/** The first question after a failure: what do visitors get now? */
+function StillServes({ project }: { project: Project }) {
+  const id = project.running_deployment_id;
+  const running = useAsk('getDeployment', { params: { id: id ?? '' } }, { enabled: id !== null });
+  if (id === null) return <Text>No version of this project serves.</Text>;
+  if (project.stopped) return <Text>The project is stopped; visitors get a page that says so.</Text>;
+  if (running.data === undefined) return null;
+  return (
+    <Text>
+      Visitors still get{' '}
+      <PageLink to="/deployments/$id" params={{ id }}>
+        {`deployment #${running.data.generation}`}
+      </PageLink>
+      , {commitText(running.data)}.
+    </Text>
+  );
+}
 
 function Loaded({ deployment }: { deployment: Deployment }) {
   const navigate = useNavigate();
@@ -85,6 +104,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           <Text size="xs" tone="quiet">
             {deployment.error.code} · <OutLink href={`/docs/errors#${deployment.error.code}`}>what to do</OutLink>
           </Text>
+          {project.data !== undefined && <StillServes project={project.data} />}
         </Note>
       )}
       {deployment.waiting !== null && <Note title="It waits">{deployment.waiting}</Note>}
