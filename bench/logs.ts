@@ -22,7 +22,8 @@ import { cpuSecondsOfTree } from './verify-load.ts';
 const LINES_PER_SECOND = 5_000;
 const BATCH = 1_000;
 const TEXT = 'GET /items/4711?page=2 200 12 ms "Mozilla/5.0 (X11; Linux x86_64)" request=0123456789abcdef'.padEnd(100, '.');
-const [PHASE_MS, ROUNDS, EVERY_MS] = [5_000, 6, 10];
+/** With both numbers of viewers, the whole takes less than two minutes. */
+const [PHASE_MS, ROUNDS, EVERY_MS] = [4_000, 4, 10];
 const GOAL_CORE = 0.1;
 const GOAL_RATIO = 1.5;
 
@@ -161,9 +162,11 @@ function report(viewers: number, rounds: readonly Round[], lost: number): string
   const [rest, burst] = [summary(rounds.flatMap((r) => r.rest.took)), summary(rounds.flatMap((r) => r.burst.took))];
   const [p50, p99] = [burst.p50 / rest.p50, burst.p99 / rest.p99];
   const judge = (met: boolean): string => (met ? 'met' : 'MISSED');
-  const goal = viewers === 1 ? `; goal <= ${GOAL_CORE * 100} %: ${judge(cost.p50 <= GOAL_CORE)}` : '';
+  const who = `${viewers} ${viewers === 1 ? 'viewer' : 'viewers'}`;
+  const goal = viewers === 1 ? `; goal <= ${GOAL_CORE * 100} %: ${judge(cost.p50 <= GOAL_CORE)}` : ' (no goal)';
+  const ratioGoal = viewers === 1 ? `; goal p50 <= ${GOAL_RATIO}: ${judge(p50 <= GOAL_RATIO)}` : ' (no goal)';
   return [
-    `logs (${LINES_PER_SECOND} lines/s of 100 characters, ${viewers} ${viewers === 1 ? 'viewer' : 'viewers'}, ${rounds.length} rounds of ${PHASE_MS / 1_000} s): ${(cost.p50 * 100).toFixed(1)} % of a core (${(cost.min * 100).toFixed(1)}-${(cost.max * 100).toFixed(1)}), ${lost} lines lost${goal}`,
-    `logs: API meanwhile: p50 ${burst.p50.toFixed(2)} ms, p99 ${burst.p99.toFixed(2)} ms; at rest p50 ${rest.p50.toFixed(2)} ms, p99 ${rest.p99.toFixed(2)} ms: ratio p50 ${p50.toFixed(2)}, p99 ${p99.toFixed(2)}${viewers === 1 ? `; goal p50 <= ${GOAL_RATIO}: ${judge(p50 <= GOAL_RATIO)}` : ''}`,
+    `logs: ${who}: ${LINES_PER_SECOND} lines/s of 100 characters cost the control plane ${(cost.p50 * 100).toFixed(1)} % of a core more than rest (median of ${rounds.length} rounds of ${PHASE_MS / 1_000} s; ${(cost.min * 100).toFixed(1)} to ${(cost.max * 100).toFixed(1)}), ${lost} lines lost${goal}`,
+    `logs: ${who}: GET /api/projects for others: ratio of burst to rest p50 ${p50.toFixed(2)}, p99 ${p99.toFixed(2)} (burst p50 ${burst.p50.toFixed(2)} ms, p99 ${burst.p99.toFixed(2)} ms; rest p50 ${rest.p50.toFixed(2)} ms, p99 ${rest.p99.toFixed(2)} ms)${ratioGoal}`,
   ];
 }

@@ -32,7 +32,7 @@ const keepOf = (deployments: number) => ({
 
 /** Bytes by table, the largest first. */
 type Sizes = ReadonlyMap<string, number>;
-type Engine = {
+export type Engine = {
   name: string;
   url: string;
   run(sql: string): Promise<unknown>;
@@ -87,7 +87,7 @@ export async function benchRetention({ deployments }: { deployments: number }): 
   }
 }
 
-function runIn(path: string, sql: string): void {
+export function runIn(path: string, sql: string): void {
   const db = new DatabaseSync(path);
   try {
     db.exec('pragma synchronous = off');
@@ -235,8 +235,11 @@ const largest = (tables: Sizes): string =>
 const mb = (bytes: number): string => `${(bytes / 1e6).toFixed(0)} MB`;
 const idOf = (i: number): string => `8b1f2c3d-0000-4000-8000-${100_000_000_000 + i}`;
 
-/** Fills the database with statements that both engines understand. */
-async function history(app: App, deployments: number, now: number): Promise<string[]> {
+/**
+ * Creates projects, and returns statements that both engines understand: the first inserts their deployments, the second their
+ * generations, the others what belongs to deployments.
+ */
+export async function history(app: App, deployments: number, now: number, count = PROJECTS): Promise<string[]> {
   const env = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`VARIABLE_${i}`, `a value of forty characters or so, number ${i}`]));
   const nodes = Array.from({ length: 10 }, (_, i) => ({
     node_id: idOf(900_000 + i),
@@ -248,7 +251,7 @@ async function history(app: App, deployments: number, now: number): Promise<stri
     free_bytes: 1e11,
   }));
   const projects: string[] = [];
-  for (let i = 0; i < PROJECTS; i++) {
+  for (let i = 0; i < count; i++) {
     const name = `project-${i}`;
     const { id } = await app.stores.projects.create(
       { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, env },
@@ -290,20 +293,20 @@ async function history(app: App, deployments: number, now: number): Promise<stri
   const id = `'8b1f2c3d-0000-4000-8000-' || (100000000000 + i)`;
   const hex = `'${'ab'.repeat(18)}' || (1000 + i % 9000)`;
   const at = `${now} - cast(${deployments} - i as bigint) * ${(DAYS * DAY) / deployments}`;
-  const status = `case when i > ${deployments - PROJECTS} then 'running' when i % 10 = 7 then 'failed' when i % 50 = 3 then 'superseded' else 'retired' end`;
-  const project = `(select id from projects where name = 'project-' || (i % ${PROJECTS}))`;
-  const n = (count = deployments): string => `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${count})`;
-  const steps = (count: number): string => `, k(j) as (select 1 union all select j + 1 from k where j < ${count})`;
+  const status = `case when i > ${deployments - count} then 'running' when i % 10 = 7 then 'failed' when i % 50 = 3 then 'superseded' else 'retired' end`;
+  const project = `(select id from projects where name = 'project-' || (i % ${count}))`;
+  const n = (): string => `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${deployments})`;
+  const steps = (most: number): string => `, k(j) as (select 1 union all select j + 1 from k where j < ${most})`;
   return [
     `insert into deployments (id, project_id, generation, status, settings, domain_prefix, note, error_code, error_message, "commit", image_tag,
        image_digest, builder_id, node_id, container_id, host_port, route_published_at, placement, losses, created_at, state_since, finished_at, ordinal,
        created_by, trigger, branch, commit_message, commit_author, phases)
-     ${n()} select ${id}, ${project}, (i - 1) / ${PROJECTS} + 1, ${status}, ${text(settings)}, 'project-' || (i % ${PROJECTS}), null,
+     ${n()} select ${id}, ${project}, (i - 1) / ${count} + 1, ${status}, ${text(settings)}, 'project-' || (i % ${count}), null,
        case when i % 10 = 7 then 'build_step_failed' end, case when i % 10 = 7 then 'RUN npm test: exit code 1' end,
        ${hex}, 'registry.test:5000/project:' || ${hex}, 'sha256:${'cd'.repeat(32)}', ${text(idOf(800_000))}, ${text(idOf(900_000))},
        '${'ef'.repeat(32)}', 32768, ${at} + 60000, ${text({ chosen: idOf(900_000), nodes })}, '[]', ${at}, ${at} + 600000, ${at} + 90000, i,
        ${text(origin.created_by)}, 'api', 'main', 'Basket: the sum is right again after a coupon was taken off (#1234)', 'A. Developer', ${text(origin.phases)} from n`,
-    `update projects set last_generation = ${deployments / PROJECTS}`,
+    `update projects set last_generation = ${deployments / count}`,
     `insert into deployment_events (deployment_id, at, kind, message)
      ${n()}${steps(9)} select ${id}, ${at}, 'step_' || j, 'worker-1 did what this line of the story says, and it took 12 s' from n, k`,
     `insert into tasks (id, kind, status, project_id, deployment_id, node_id, attempt, payload, report, queue_deadline_at, wall_deadline_at,

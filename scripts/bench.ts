@@ -9,6 +9,7 @@ import { benchData } from '../bench/data.ts';
 import { benchDatabase } from '../bench/database.ts';
 import { benchDeploy } from '../bench/deploy.ts';
 import { benchLogs } from '../bench/logs.ts';
+import { benchProjects } from '../bench/projects.ts';
 import { benchPush } from '../bench/push.ts';
 import { benchRetention } from '../bench/retention.ts';
 import { benchRoutes } from '../bench/routes.ts';
@@ -23,6 +24,8 @@ const { values: options, positionals: wanted } = parseArgs({
     profile: { type: 'string' },
     /** Number of deployments of `retention`. */
     deployments: { type: 'string', default: '100000' },
+    /** Number of projects of `projects`. */
+    projects: { type: 'string', default: '5000' },
     /** `agents` also measures what a bare server needs for the same requests. */
     floor: { type: 'boolean', default: false },
     /** `dashboard` measures the pages of a real control plane with 5,000 projects instead. */
@@ -32,6 +35,7 @@ const { values: options, positionals: wanted } = parseArgs({
 const agents = (): Promise<string[]> =>
   benchAgents({ agents: Number(options.agents), profile: options.profile ?? null, floor: options.floor });
 const retention = (): Promise<string[]> => benchRetention({ deployments: Number(options.deployments) });
+const projects = (): Promise<string[]> => benchProjects({ projects: Number(options.projects) });
 const dashboard = (): Promise<string[]> => (options.real ? benchDashboardReal() : benchDashboard());
 const BENCHES = {
   deploy: benchDeploy,
@@ -46,6 +50,7 @@ const BENCHES = {
   logs: benchLogs,
   dashboard,
   retention,
+  projects,
 };
 
 const unknown = wanted.filter((name) => !Object.hasOwn(BENCHES, name));
@@ -54,7 +59,7 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 for (const [name, bench] of Object.entries(BENCHES)) {
-  // retention takes minutes, so it runs only when it is named.
-  if (wanted.length > 0 ? !wanted.includes(name) : name === 'retention') continue;
+  // These two take minutes, so they run only when they are named.
+  if (wanted.length > 0 ? !wanted.includes(name) : name === 'retention' || name === 'projects') continue;
   for (const line of await bench()) console.log(line);
 }

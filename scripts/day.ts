@@ -1,25 +1,29 @@
 /**
  * npm run day: a day of a small team in minutes. 30 projects make 500 deployments on 3 nodes, and 20 GB of images pass through the
- * registry. Control plane, proxy, registry and the agent that cleans it are real. The builder and the three nodes are small programs that
- * push and pull synthetic images (layers of random bytes) and run no containers. It prints its figures, and exits with 1 when the
- * registry exceeds its budget, an image that a rollback needs is missing, a rollback fails, or a deployment fails.
+ * registry. Control plane, proxy, registry and the node node-1 are real: its agent pulls and runs the images in an engine of its own, has a
+ * budget (MAX_STORAGE) that is too small for all releases that a rollback can go to, and cleans the registry. The builder and the other
+ * two nodes are small programs that push and pull the same images (random bytes and a web server) and run no containers.
+ * It prints its figures, and exits with 1 when a disk or the database exceeds its budget, an image that a rollback needs is missing, a
+ * rollback fails, or a deployment fails.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { repositoryRoot, toolsDir } from '@berth/testbed/config';
-import { missingParts, pushImage } from '@berth/testbed/images';
+import { DatabaseSync } from 'node:sqlite';
+import { findProgram } from '@berth/testbed/config';
+import { type Engine, startEngine } from '@berth/testbed/engine';
+import { layerOf, missingParts, pushImage } from '@berth/testbed/images';
 import { type Platform, startPlatform } from '@berth/testbed/platform';
-import { startProcess } from '@berth/testbed/process';
-import { startRegistry } from '@berth/testbed/registry';
+import { type Registry, startRegistry } from '@berth/testbed/registry';
 import { waitFor } from '@berth/testbed/wait';
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
+import { bytesOf } from '../packages/agent/src/tools/engine-use.ts';
 
 const { values } = parseArgs({
   options: {
@@ -33,7 +37,12 @@ const { values } = parseArgs({
 const [PROJECTS, DEPLOYMENTS, KEEP] = [Number(values.projects), Number(values.deployments), Number(values.keep)];
 const IMAGE = Math.round((Number(values.gigabytes) * 1e9) / DEPLOYMENTS);
 const EVERY = Math.max(1, Math.floor(DEPLOYMENTS / Number(values['clean-ups'])));
-const NODES = ['node-1', 'node-2', 'node-3'];
+const REAL = 'node-1';
+const NODES = [REAL, 'node-2', 'node-3'];
+/** Images of node-1: a third of the projects, their base layers, and half of the releases that a rollback can go to. */
+const BUDGET = Math.round((PROJECTS / NODES.length) * (IMAGE / 5 + (1 + KEEP / 2) * IMAGE));
+const KEEP_DEPLOYMENTS = 5;
+const KEEP_LOG_BYTES = 2_000_000;
 /** Projects of which a deployment is in progress at a time. */
 const AT_ONCE = 4;
 const LATE = { deadlineMs: 180_000 };
@@ -43,6 +52,7 @@ type Task = {
   kind: string;
   payload: { image_repository: string; image: string; image_digest: string; image_tag: string; project: string };
 };
+type Call = (method: string, path: string, body?: object, lease?: string) => Promise<unknown>;
 const problems: string[] = [];
 const started = performance.now();
 const mb = (bytes: number): string => `${Math.round(bytes / 1e6)} MB`;
@@ -67,7 +77,16 @@ console.log(problems.length === 0 ? 'day: everything held' : `day: ${problems.le
 process.exit(problems.length === 0 ? 0 : 1);
 
 async function day(): Promise<void> {
-  const registry = await startRegistry({ dir: join(dir, 'registry'), restarts: true, user: 'berth', password: 'secret of the day' });
+  const engine = await startEngine({ dir: join(dir, 'engine'), private: true, fresh: true });
+  stops.push(() => engine.stop());
+  const address = engine.gatewayIp;
+  const registry = await startRegistry({
+    dir: join(dir, 'registry'),
+    address,
+    restarts: true,
+    user: 'berth',
+    password: 'secret of the day',
+  });
   stops.push(() => registry.stop());
   const page = createServer((_, response) => response.end('of the day\n')).listen(0, '127.0.0.1');
   await new Promise((resolve) => page.once('listening', resolve));
@@ -75,45 +94,51 @@ async function day(): Promise<void> {
     page.close().closeAllConnections();
   });
   const port = (page.address() as AddressInfo).port;
-  const env = { KEEP_RELEASES: String(KEEP), CLEAN_INTERVAL: 'none', KEEP_DEPLOYMENTS: '10' };
-  const berth = await startPlatform({ dir, registry, proxy: 'built-in', agents: [], env });
+  const env = {
+    KEEP_RELEASES: String(KEEP),
+    CLEAN_INTERVAL: 'none',
+    KEEP_DEPLOYMENTS: String(KEEP_DEPLOYMENTS),
+    KEEP_LOG_BYTES: String(KEEP_LOG_BYTES),
+  };
+  const berth = await startPlatform({
+    dir,
+    address,
+    registry,
+    proxy: 'built-in',
+    agents: [
+      {
+        name: REAL,
+        role: 'deploy',
+        engine,
+        env: { MAX_STORAGE: String(BUDGET), REGISTRY_CONFIG: registry.config, REGISTRY_RESTART: (registry.restart ?? []).join(' ') },
+      },
+    ],
+    env,
+  });
   stops.push(() => berth.stop());
 
-  const agent = await startProcess([process.execPath, join(repositoryRoot, 'bin', 'berth'), 'agent'], {
-    name: 'cleaner',
-    logFile: join(dir, 'cleaner.log'),
-    env: {
-      NODE_ROLE: 'builder',
-      NODE_NAME: 'registry-machine',
-      CONTROL_PLANE_URL: berth.url,
-      AGENT_SECRET: berth.agentSecret,
-      HOST_IP: '127.0.0.1',
-      STATE_DIR: join(dir, 'cleaner'),
-      SECRETS_DIR: join(dir, 'secrets'),
-      SVC_ROOT: join(dir, 'svc'),
-      // It has no engine, so it gets no builds.
-      DOCKER_HOST: `unix://${join(dir, 'no.sock')}`,
-      REGISTRY_CONFIG: registry.config,
-      REGISTRY_RESTART: (registry.restart ?? []).join(' '),
-      PATH: `${toolsDir}:${process.env['PATH']}`,
-    },
-  });
-  stops.push(() => agent.stop());
+  const busybox = await readFile(findProgram('busybox') ?? '/bin/busybox');
   const bases = new Map<string, Buffer>();
   await Promise.all([
-    actor(berth, 'builder-1', 'builder', async ({ payload }) => {
+    actor(berth, 'builder-1', 'builder', async ({ payload }, send) => {
       const repository = payload.image_repository.slice(payload.image_repository.indexOf('/') + 1);
-      const base = bases.get(repository) ?? randomBytes(Math.round(IMAGE / 5));
+      const base =
+        bases.get(repository) ??
+        layerOf({ 'bin/busybox': busybox, 'www/base.bin': randomBytes(Math.max(0, Math.round(IMAGE / 5) - busybox.length)) });
       bases.set(repository, base);
       const commit = randomBytes(20).toString('hex');
-      const image = await pushImage(registry, repository, commit, [base, randomBytes(IMAGE)]);
+      const lines = Array.from({ length: 200 }, (_, i) => ({ stream: 'stdout', text: `step ${i}: ${randomBytes(30).toString('hex')}` }));
+      await send(lines);
+      const layer = layerOf({ 'www/index.html': Buffer.from(`${repository} ${commit}\n`), 'www/app.bin': randomBytes(IMAGE) });
+      const command = ['/bin/busybox', 'httpd', '-f', '-p', '8080', '-h', '/www'];
+      const image = await pushImage(registry, repository, commit, [base, layer], { command });
       pushed += 1;
       pushedBytes += image.bytes;
       return { status: 'completed', image_tag: `${payload.image_repository}:${commit}`, image_digest: image.digest, commit };
     }),
-    ...NODES.map((name) =>
+    ...NODES.slice(1).map((name) =>
       actor(berth, name, 'deploy', async ({ payload }) => {
-        const missing = await missingParts(registry, payload.project, payload.image_digest);
+        const missing = await missingHere(registry, payload.project, payload.image_digest);
         const node = held.get(name);
         if (node !== undefined) {
           const images = [
@@ -130,7 +155,15 @@ async function day(): Promise<void> {
     ),
   ]);
   await waitFor('the cleaning agent is registered', async () => (await berth.api.call('cleanUps', {})).unavailable === undefined, LATE);
+  const disk = watchDisk(engine);
+  stops.push(() => disk.stop());
   await deployAll(berth, join(dir, 'berth.db'));
+  await disk.stop();
+  console.log(
+    `${REAL} (real): images and build cache at most ${mb(disk.peak())}, at the end ${mb(disk.now())}, of ${mb(BUDGET)}; ` +
+      `${await linesIn(berth, 'image evicted to make room')} images evicted to make room`,
+  );
+  if (disk.peak() > BUDGET) problems.push(`${REAL} had ${mb(disk.peak())}, its budget is ${mb(BUDGET)}`);
 
   async function deployAll({ api }: Platform, database: string): Promise<void> {
     const projects: Project[] = [];
@@ -171,7 +204,19 @@ async function day(): Promise<void> {
         `${String(finished).padStart(4)} deployments: registry ${mb(before)} -> ${mb(after)} of ${mb(budget)}, ${done.removed} images removed`,
       );
     };
-    for (let from = 0; from < DEPLOYMENTS; from += AT_ONCE) {
+    // A project stays on its node while all nodes have the same score, so a third of the projects begins on each.
+    const nodes = (await api.call('listNodes', { query: {} })).items.filter((node) => node.role === 'deploy');
+    for (const [i, node] of nodes.entries()) {
+      for (const { id } of nodes) await api.call(id === node.id ? 'uncordonNode' : 'cordonNode', { params: { id } });
+      const mine = projects.filter((_, at) => at % nodes.length === i);
+      for (let from = 0; from < mine.length && finished < DEPLOYMENTS; from += AT_ONCE) {
+        const batch = mine.slice(from, Math.min(from + AT_ONCE, from + DEPLOYMENTS - finished));
+        await Promise.all(batch.map(async (project) => settle(await berth.deploy(project), `first deployment of ${project.name}`)));
+        finished += batch.length;
+      }
+    }
+    for (const { id } of nodes) await api.call('uncordonNode', { params: { id } });
+    for (let from = finished; from < DEPLOYMENTS; from += AT_ONCE) {
       const batch = Array.from({ length: Math.min(AT_ONCE, DEPLOYMENTS - from) }, (_, i) => projects[(from + i) % PROJECTS]);
       const work = batch.map(async (project) => project && settle(await berth.deploy(project), `deployment of ${project.name}`));
       // In the middle of the work, as on a real day.
@@ -181,31 +226,41 @@ async function day(): Promise<void> {
     }
     await cleanNow();
 
-    let [kept, gone, refused] = [0, 0, 0];
+    await aged(database);
+    const size = (await Promise.all(['', '-wal'].map(async (end) => (await stat(database + end).catch(() => null))?.size ?? 0))).reduce(
+      (a, b) => a + b,
+    );
+
+    let [kept, gone, refused, back] = [0, 0, 0, 0];
     for (const project of projects) {
       const items: DeploymentItem[] = (await api.call('projectDeployments', { params: { id: project.id }, query: { limit: 200 } })).items;
       const ran = items.filter((d) => d.status === 'running' || d.status === 'retired');
       const there = ran.filter((d) => d.image_removed_at === null);
       if (there.length < Math.min(KEEP, ran.length)) problems.push(`${project.name} keeps ${there.length} of ${ran.length} releases`);
       for (const d of there) {
-        const missing = await missingParts(registry, project.name, d.image_digest ?? '');
+        const missing = await missingHere(registry, project.name, d.image_digest ?? '');
         if (missing.length > 0) problems.push(`${project.name}: a rollback to ${d.generation} needs ${missing[0]}`);
       }
       kept += there.length;
       gone += ran.length - there.length;
       const removed = ran.find((d) => d.image_removed_at !== null);
-      const back = (to: string): Promise<Deployment> => api.call('rollback', { params: { id: project.id }, body: { deployment_id: to } });
+      const rollback = (to: string): Promise<Deployment> =>
+        api.call('rollback', { params: { id: project.id }, body: { deployment_id: to } });
       if (removed !== undefined)
-        await back(removed.id).then(
+        await rollback(removed.id).then(
           () => problems.push(`${project.name}: a rollback to a removed image began`),
           () => (refused += 1),
         );
-      const oldest = there.at(-1);
-      if (oldest !== undefined && oldest.status !== 'running') await settle(await back(oldest.id), `rollback of ${project.name}`);
+      // On the real node to every kept release, otherwise to the oldest one: only the real node can lose an image.
+      const isReal = nodes.find((node) => node.id === ran[0]?.node_id)?.hostname === REAL;
+      for (const to of there.filter((d) => d.status !== 'running').slice(isReal ? 0 : -1)) {
+        await settle(await rollback(to.id), `rollback of ${project.name} to ${to.generation}`);
+        back += 1;
+        if (!isReal) continue;
+        const body = (await berth.get(project.domain_prefix)).body.trim();
+        if (!body.endsWith(to.commit ?? '-')) problems.push(`${project.name} answers "${body}" after a rollback to ${to.commit}`);
+      }
     }
-    const size = (await Promise.all(['', '-wal'].map(async (end) => (await stat(database + end).catch(() => null))?.size ?? 0))).reduce(
-      (a, b) => a + b,
-    );
     const seconds = (performance.now() - started) / 1000;
     console.log(
       `${DEPLOYMENTS} deployments of ${PROJECTS} projects in ${Math.round(seconds)} s; ${pushed} images pushed, ${mb(pushedBytes)}`,
@@ -213,26 +268,116 @@ async function day(): Promise<void> {
     console.log(`registry: at most ${mb(peak)}, at the end ${mb(await sizeOf(registry.data))}`);
     const nodeBudget = PROJECTS * KEEP * IMAGE;
     for (const [name, { pulls, peak: most }] of held) {
+      if (name === REAL) continue;
       console.log(`${name} (simulated): ${pulls} pulls, at most ${mb(most)} of ${mb(nodeBudget)}`);
       if (most > nodeBudget) problems.push(`${name} had ${mb(most)}, its budget is ${mb(nodeBudget)}`);
     }
     console.log(
-      `rollbacks: ${kept} releases whole in the registry, ${gone} removed, ${refused} refused in advance, one rollback for each project`,
+      `rollbacks: ${kept} releases whole in the registry, ${gone} removed, ${refused} refused in advance, ${back} rollbacks went through`,
     );
-    console.log(`database: ${mb(size)}, ${Math.round(size / DEPLOYMENTS)} bytes for each deployment`);
     const allowed = 20e6 + DEPLOYMENTS * 40_000;
+    console.log(`database: ${mb(size)} of ${mb(allowed)}, ${Math.round(size / DEPLOYMENTS)} bytes for each deployment`);
     if (size > allowed) problems.push(`the database has ${mb(size)}, expected at most ${mb(allowed)}`);
+  }
+
+  /** Two days pass while the control plane is stopped. Then its retention must leave KEEP_DEPLOYMENTS and KEEP_LOG_BYTES. */
+  async function aged(database: string): Promise<void> {
+    type Counts = { deployments: number; whole: number; over: number; events: number; logs: number };
+    const counts = (): Counts => {
+      const db = new DatabaseSync(database, { readOnly: true });
+      try {
+        return db
+          .prepare(
+            `select (select count(*) from deployments) deployments,
+              (select count(*) from deployments where thinned_at is null) whole,
+              (select count(*) from deployments d where thinned_at is null and status in ('retired','failed','cancelled','superseded')
+                and ${KEEP_DEPLOYMENTS} <= (select count(*) from deployments n
+                  where n.project_id = d.project_id and n.generation > d.generation)) over,
+              (select count(*) from deployment_events) events,
+              (select coalesce(sum(bytes), 0) from log_heads) logs`,
+          )
+          .get() as Counts;
+      } finally {
+        db.close();
+      }
+    };
+    const text = (c: Counts): string =>
+      `${c.deployments} deployments, ${c.whole} with their history, ${c.events} events, ${mb(c.logs)} of logs`;
+    const before = counts();
+    await berth.controlPlane.stop();
+    const db = new DatabaseSync(database);
+    db.exec(`update deployments set state_since = state_since - ${2 * 86_400_000}, finished_at = finished_at - ${2 * 86_400_000}`);
+    db.close();
+    await berth.controlPlane.start({ KEEP_DEPLOYMENT_DAYS: '1' });
+    const late = { deadlineMs: 300_000 };
+    await waitFor('retention has worked', () => counts().over === 0 && counts().logs <= KEEP_LOG_BYTES, late).catch((error: unknown) =>
+      problems.push(String(error)),
+    );
+    console.log(`retention: before ${text(before)}; after ${text(counts())} of ${mb(KEEP_LOG_BYTES)}`);
   }
 }
 
+/** Measures the sum of images and build cache of the real node. Layers that they share count once. */
+function watchDisk(engine: Engine): { peak(): number; now(): number; stop(): Promise<void> } {
+  const ending = new AbortController();
+  let [now, peak] = [0, 0];
+  const watching = (async () => {
+    while (!ending.signal.aborted) {
+      const { stdout } = await engine.docker(['system', 'df', '--format', '{{.Type}}\t{{.Size}}'], { mayFail: true, deadlineMs: 120_000 });
+      const sizes = stdout
+        .split('\n')
+        .flatMap((line) => (/^(Images|Build Cache)\t/.test(line) ? [bytesOf(line.split('\t')[1] ?? '') ?? 0] : []));
+      if (sizes.length === 2) {
+        now = (sizes[0] ?? 0) + (sizes[1] ?? 0);
+        peak = Math.max(peak, now);
+      }
+      await sleep(2_000, undefined, { signal: ending.signal }).catch(() => undefined);
+    }
+  })();
+  return {
+    peak: () => peak,
+    now: () => now,
+    stop: () => {
+      ending.abort();
+      return watching;
+    },
+  };
+}
+
+/** A pull is repeated, as an engine repeats it: the registry restarts during a clean-up. */
+async function missingHere(registry: Registry, repository: string, digest: string): Promise<string[]> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await missingParts(registry, repository, digest);
+    } catch (error) {
+      if (tries === 5) return [String(error)];
+      await sleep(1_000);
+    }
+  }
+}
+
+async function linesIn(berth: Platform, text: string): Promise<number> {
+  const log = await readFile(berth.agents[REAL]?.logFile ?? '', 'utf8');
+  return log.split('\n').filter((line) => line.includes(text)).length;
+}
+
 /** A node that implements only the contract, and does its tasks with `work`. */
-async function actor(berth: Platform, hostname: string, role: 'builder' | 'deploy', work: (task: Task) => Promise<object>): Promise<void> {
+async function actor(
+  berth: Platform,
+  hostname: string,
+  role: 'builder' | 'deploy',
+  work: (task: Task, sendLog: (lines: object[]) => Promise<unknown>) => Promise<object>,
+): Promise<void> {
   const { signal } = ending;
-  const call = async (method: string, path: string, body?: object): Promise<unknown> => {
+  const call: Call = async (method, path, body, lease) => {
     const answer = await fetch(berth.url + path, {
       method,
       signal,
-      headers: { 'x-agent-secret': berth.agentSecret, 'content-type': 'application/json' },
+      headers: {
+        'x-agent-secret': berth.agentSecret,
+        'content-type': 'application/json',
+        ...(lease === undefined ? {} : { 'x-lease-token': lease }),
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
@@ -242,19 +387,22 @@ async function actor(berth: Platform, hostname: string, role: 'builder' | 'deplo
     hostname,
     role,
     host_ip: '127.0.0.1',
-    max_storage: 1e12,
-    free_storage: 1e12 - heldBytes(hostname),
+    max_storage: BUDGET,
+    free_storage: BUDGET,
     max_builds: AT_ONCE,
   });
   const { id } = (await call('POST', '/api/agent/register', registration())) as { id: string };
   const doing = new Set<string>();
   const perform = async (task: Task): Promise<void> => {
     doing.add(task.id);
+    let lease: string | undefined;
     try {
-      await call('POST', `/api/agent/tasks/${task.id}/complete`, await work(task));
+      ({ lease_token: lease } = (await call('POST', `/api/agent/tasks/${task.id}/start`, {})) as { lease_token: string });
+      const done = await work(task, (lines) => call('POST', `/api/agent/tasks/${task.id}/logs`, { lines }, lease));
+      await call('POST', `/api/agent/tasks/${task.id}/complete`, done, lease);
     } catch (error) {
       if (signal.aborted) return;
-      await call('POST', `/api/agent/tasks/${task.id}/complete`, { status: 'failed', result: String(error) }).catch(() => undefined);
+      await call('POST', `/api/agent/tasks/${task.id}/complete`, { status: 'failed', result: String(error) }, lease).catch(() => undefined);
     }
   };
   void (async () => {

@@ -278,14 +278,14 @@ async function checkLogin(berth: Platform, example: Example, people: IdentityPro
 function printAddresses(berth: Platform, people: IdentityProvider, folder: string): void {
   console.log('');
   for (const example of ADDRESSES) console.log(`  ${berth.address(example.name).padEnd(46)} ${example.title}`);
-  console.log('\n  accounts for the project behind the login');
+  console.log('\n  accounts of the project behind the login, the dashboard and the command line');
   for (const account of people.accounts) console.log(`    ${account.email.padEnd(44)} password ${account.password}`);
-  console.log(`\n  bin/berth login ${berth.publicUrl}   the command line; confirm as one of these accounts in the browser`);
+  console.log(`\n  bin/berth login ${berth.publicUrl}   the command line; confirm in the browser`);
   console.log(
     `\n  deploy a change of your own: cd ${relative(process.cwd(), folder)}, edit index.html, git commit -a -m 'my change' && git push`,
   );
   console.log(
-    `\n  ${berth.url.padEnd(46)} the dashboard; sign in as ${berth.admin.email} with ${berth.admin.password}`,
+    `\n  ${berth.publicUrl.padEnd(46)} the dashboard; or sign in as the admin ${berth.admin.email} with ${berth.admin.password}`,
     `\n  ${`${berth.url}/docs`.padEnd(46)} the API; sign in at POST /api/auth/login as ${berth.admin.email} with ${berth.admin.password}`,
   );
 }

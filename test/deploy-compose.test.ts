@@ -1,8 +1,9 @@
 /** Compares deploy/compose.yml with deploy/traefik, and asks its view of the container engine what a project may not see or change. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { repositoryRoot } from '@berth/testbed/config';
 import { type RunningProcess, startProcess } from '@berth/testbed/process';
@@ -91,6 +92,60 @@ describe('deploy/compose.yml', () => {
       expect(labels[`traefik.http.routers.${label}.entrypoints`], label).toBe('websecure');
     }
     expect(Object.values(services).flatMap(({ labels: own }) => own?.['berth.service'] ?? [])).toEqual(['server', 'gateway', 'registry']);
+  });
+});
+
+describe('the clean-up of the registry', () => {
+  const registry = services['registry'];
+  const builder = services['agent-builder'];
+  /** Volume and mode of a folder in a container. */
+  const mountAt = (service: Service | undefined, folder: string): string | undefined =>
+    service?.volumes?.find((volume) => volume.split(':')[1] === folder)?.replace(`:${folder}`, '');
+
+  test('one agent has the file and the images of the registry at the same paths, and its address in the network of the containers', async () => {
+    const file = '/etc/berth-registry/registry.yml';
+    expect(registry?.command).toEqual(['serve', file]);
+    expect(builder?.environment).toMatchObject({
+      REGISTRY_CONFIG: `\${REGISTRY_CONFIG-${file}}`,
+      REGISTRY_CONTAINER: '${COMPOSE_PROJECT_NAME:-berth}-registry-1',
+      REGISTRY_URL: 'http://registry:5000',
+    });
+    // The registry cannot change its own configuration, and the agent no image.
+    expect([mountAt(builder, '/etc/berth-registry'), mountAt(registry, '/etc/berth-registry')]).toEqual(['registry', 'registry:ro']);
+    expect([mountAt(builder, '/var/lib/berth-registry'), mountAt(registry, '/var/lib/berth-registry')]).toEqual(['images:ro', 'images']);
+    expect(await readYaml(join(repositoryRoot, 'deploy/compose/registry.yml'))).toMatchObject({
+      storage: { filesystem: { rootdirectory: '/var/lib/berth-registry' }, delete: { enabled: true } },
+      http: { addr: ':5000' },
+    });
+    const others = Object.entries(services).filter(([, { environment }]) => environment?.['REGISTRY_CONFIG'] !== undefined);
+    expect(others.map(([name]) => name)).toEqual(['agent-builder']);
+  });
+
+  test('a change of the operator is copied for the registry, and a change of the agent stays otherwise', async () => {
+    const module = pathToFileURL(join(repositoryRoot, 'deploy/compose/registry-config.mjs')).href;
+    const { copyRegistryConfig } = (await import(module)) as { copyRegistryConfig: (from: string, folder: string) => string | null };
+    const dir = mkdtempSync(join(tmpdir(), 'berth-registry-'));
+    try {
+      const [from, file] = [join(dir, 'from.yml'), join(dir, 'registry.yml')];
+      const text = (): string => readFileSync(file, 'utf8');
+      const copy = (): string | null => copyRegistryConfig(from, dir);
+      expect(copy).toThrow(/ENOENT/);
+      writeFileSync(from, 'a: 1\n');
+      expect([copy(), text()]).toEqual(['created the configuration of the registry', 'a: 1\n']);
+      writeFileSync(file, 'a: 1\nreadonly: true\n');
+      expect([copy(), text()]).toEqual([null, 'a: 1\nreadonly: true\n']);
+      writeFileSync(from, 'a: 2\n');
+      expect([copy(), text()]).toEqual([expect.stringContaining('docker compose restart registry'), 'a: 2\n']);
+      // A copy that died between both files.
+      writeFileSync(from, 'a: 3\n');
+      writeFileSync(file, 'a: 3\n');
+      expect([copy(), text()]).toEqual([expect.stringContaining('docker compose restart registry'), 'a: 3\n']);
+      rmSync(file);
+      expect([copy(), text()]).toEqual(['created the configuration of the registry', 'a: 3\n']);
+      expect(readdirSync(dir).toSorted()).toEqual(['copied.yml', 'from.yml', 'registry.yml']);
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
   });
 });
 

@@ -82,15 +82,6 @@ test('no line of an example in docs/api.md is longer than 140 characters', () =>
   expect(lines.filter((line) => line.length > LONGEST)).toEqual([]);
 });
 
-test('docs/interfaces.md lists nothing as "not built yet" that is in the generated documents', () => {
-  const section = (read('docs/interfaces.md').split('## Not built yet')[1] ?? '').replaceAll(/\bToday\b[^]*?(?=\n\n|$)/g, '');
-  const spans = [...section.matchAll(/`([^`]+)`/g)].map(([, span = '']) => span);
-  const built = read('docs/api.md') + read('docs/settings.md');
-  const names = spans.filter((span) => /^[A-Z_]+$|^[a-z]+(_[a-z]+)+$|\/api\//.test(span));
-  expect(names.length).toBeGreaterThan(0);
-  expect(names.filter((name) => built.includes(name))).toEqual([]);
-});
-
 describe('docs/logs.md', () => {
   /** Returns the message of each call `log.warn`, `log.error` and `log.fatal`: the last text among its arguments. */
   function logLinesOf(source: string): string[] {

@@ -7,9 +7,10 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createExits } from '../packages/agent/src/logs/exits.ts';
 import { createLogReaders, type LogReaders } from '../packages/agent/src/logs/readers.ts';
 import { createRedact } from '../packages/agent/src/secrets/redaction.ts';
-import type { Container, Docker, ReadLogOptions } from '../packages/agent/src/tools/docker.ts';
+import type { Container, Docker } from '../packages/agent/src/tools/docker.ts';
 import { createWorld } from '../packages/control-plane/test/api/deployed.ts';
 import { AGENT_SECRET, type Api, createApi, createProject, register } from '../packages/control-plane/test/api/harness.ts';
+import { createLogEngine } from './log-engine.ts';
 
 let api: Api;
 let base = '';
@@ -17,22 +18,9 @@ let project = '';
 let deployment = '';
 let node = '';
 let readers: LogReaders;
-let follows = 0;
-const log: { at: string; stream: 'stdout' | 'stderr'; text: Buffer }[] = [];
-const following = new Set<ReadLogOptions>();
-/** Nanoseconds: the engine never gives two lines of a stream the same time. */
-let clock = 0n;
-
-/** Writes a line as the engine does; its clock is an hour behind. */
-function print(text: string | Buffer, stream: 'stdout' | 'stderr' = 'stdout'): void {
-  const now = BigInt(Date.now() - 3_600_000) * 1_000_000n;
-  clock = now > clock ? now : clock + 1n;
-  const at = new Date(Number(clock / 1_000_000n)).toISOString().replace('Z', `${String(clock % 1_000_000n).padStart(6, '0')}Z`);
-  const line = { at, stream, text: Buffer.from(text) };
-  log.push(line);
-  for (const options of following) options.onChunk(chunkOf(line), stream);
-}
-const chunkOf = ({ at, text }: { at: string; text: Buffer }): Buffer => Buffer.concat([Buffer.from(`${at} `), text, Buffer.from('\n')]);
+/** Its clock is an hour behind. */
+const engine = createLogEngine(-3_600_000);
+const { logs, print, following } = engine;
 
 const container = (): Container => ({
   id: 'c1',
@@ -51,17 +39,6 @@ const container = (): Container => ({
   hostPort: 1,
   restarts: 0,
 });
-const logs: Docker['logs'] = async (_id, options) => {
-  const lines = log.slice(options.tail === null ? 0 : options.tail === 0 ? log.length : -options.tail);
-  for (const line of lines) if (options.since === null || line.at >= options.since) options.onChunk(chunkOf(line), line.stream);
-  if (!options.follow) return null;
-  follows += 1;
-  following.add(options);
-  await new Promise<void>((resolve) => options.signal.addEventListener('abort', () => resolve(), { once: true }));
-  following.delete(options);
-  return null;
-};
-
 beforeAll(async () => {
   api = await createApi();
   base = await api.listen();
@@ -76,7 +53,7 @@ beforeAll(async () => {
     listContainers: async () => [container()],
     redactOf: async () => createRedact(['swordfish-secret']),
     nodeId: () => node,
-    now: () => Date.now() - 3_600_000,
+    now: engine.now,
     log: silentLogger(),
   });
   // The agent's poll of tasks, which says what is wanted.
@@ -158,7 +135,7 @@ test('a stream shows the last lines once and then new ones; ten viewers share on
   for (let i = 1; i <= 300; i++) print(`new ${i}`);
   const expected = Array.from({ length: 300 }, (_, i) => `new ${i + 1}`);
   for (const viewer of viewers) await expect.poll(() => linesOf(viewer).slice(3), { timeout: 20_000 }).toEqual(expected);
-  expect([follows, following.size]).toEqual([1, 1]);
+  expect([engine.follows(), following.size]).toEqual([1, 1]);
   for (const viewer of viewers) expect(viewer.events.filter((e) => e.event !== 'line')).toEqual([]);
   const id = viewers[0]?.events.at(-1)?.id;
   viewers.forEach((viewer) => viewer.close());

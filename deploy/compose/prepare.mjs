@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { accessSync, constants, linkSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
+import { copyRegistryConfig } from './registry-config.mjs';
 
 const SECRETS = '/etc/berth/secrets';
 const ENGINE = '/run/engine.sock';
@@ -133,6 +134,12 @@ if (names.map((name) => canWrite(join(SECRETS, name), `${BERTH_ETC}/secrets/${na
   if (read('registry', 'htpasswd') === null && password !== '') write('registry', 'htpasswd', htpasswd(password));
 }
 canWrite(SVC_ROOT, SVC_ROOT);
+try {
+  const copied = copyRegistryConfig('/etc/berth/registry.yml', '/etc/berth-registry');
+  if (copied !== null) console.log(copied);
+} catch (error) {
+  problems.push(`compose/registry.yml cannot be copied for the registry: ${wordsOf(error)}`);
+}
 const engine = await engineProblem();
 if (engine !== null) problems.push(engine);
 

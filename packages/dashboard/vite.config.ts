@@ -10,11 +10,11 @@ import { ROUTES } from '../wire/src/routes.ts';
 const REPOSITORY = fileURLToPath(new URL('../../', import.meta.url));
 
 /**
- * The client of wire/ needs the method and the path of each route, and no schema. The schemas of all routes would be a third of the
+ * The page needs the method, the path and the role of each route (wire/can.ts), and no schema. The schemas of all routes would be a third of the
  * first page, so the page gets this table instead. Forms import the schemas that they use.
  */
 function shortRouteTable(): Plugin {
-  const short = Object.fromEntries(Object.entries(ROUTES).map(([name, { method, path }]) => [name, { method, path }]));
+  const short = Object.fromEntries(Object.entries(ROUTES).map(([name, { method, path, who }]) => [name, { method, path, who }]));
   return {
     name: 'berth-routes',
     enforce: 'pre',

@@ -102,6 +102,14 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await page.getByRole('button', { name: 'New project' }).click();
     await page.getByLabel('Git address').fill(url);
     expect(await page.getByRole('textbox', { name: 'Name' }).inputValue()).toBe('shop');
+    // The builder's finding becomes the proposal, but not for a field in which somebody typed.
+    await page.getByLabel('Branch').fill('main');
+    await page.getByLabel('Container port').fill('8080');
+    await page.getByText('Found 1 branch and, on main, 1 Dockerfile.').waitFor();
+    expect(
+      await page.locator('datalist option').evaluateAll((all) => all.map((each) => (each as unknown as { value: string }).value)),
+    ).toEqual(['main', 'Dockerfile']);
+    expect(await page.getByLabel('Container port').inputValue()).toBe('8080');
     await page.getByRole('button', { name: 'Create and deploy' }).click();
     await heading('shop #1').waitFor();
     await page.getByText('running').first().waitFor({ timeout: 90_000 });

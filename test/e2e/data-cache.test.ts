@@ -30,8 +30,8 @@ describe.skipIf(reason !== undefined)(`the cache of a node${reason === undefined
   beforeAll(async () => {
     world = await startManyNodes({
       deployNodes: 1,
-      // 90 % of the budget are 28.8 MB, 80 % are 25.6 MB.
-      agentEnv: () => ({ MAX_STORAGE: '32000000' }),
+      // 90 % of the budget are 30.6 MB, 80 % are 27.2 MB. The image of the project uses about 2 MB of it.
+      agentEnv: (name) => (name === 'node-1' ? { MAX_STORAGE: '34000000' } : {}),
       // A short timeout for deployments whose data does not fit.
       env: { QUEUE_TIMEOUT: '8s' },
     });
@@ -62,7 +62,11 @@ describe.skipIf(reason !== undefined)(`the cache of a node${reason === undefined
     expect(await versionsOn(node, older.id)).toEqual([]);
     expect(await sumsOf(versionFolder(node, mounted.id, 1))).toEqual(await manifestOf(world, mounted.id, 1));
 
-    const huge = await make('huge', 26_000_000);
+    const disk = await world.api.call('nodeDisk', { params: { id: node.nodeId }, query: { bytes: last.bytes } });
+    expect(disk.unavailable).toBeUndefined();
+    expect(disk.evict[0]).toMatchObject({ kind: 'dataset', bytes: newer.bytes });
+
+    const huge = await make('huge', 27_500_000);
     const room = await world.api.call('cacheRoom', { params: { id: node.nodeId }, query: { bytes: huge.bytes } });
     expect(room).toMatchObject({ enough: false, pinned_bytes: mounted.bytes });
     await world.api.call('patchProject', { params: { id: keeper.id }, body: { datasets: [dependency(mounted), dependency(huge)] } });

@@ -33,6 +33,8 @@ export type HttpsWorld = {
   readonly front: AcmeFront;
   /** Headers of the requests that reached a project. */
   readonly reached: IncomingHttpHeaders[];
+  /** Changes where a name leads, for the authority and for Berth. Every other name leads to this machine. */
+  pointTo(host: string, address: string): Promise<void>;
   controlPlane: Service;
   traefik(): RunningProcess;
   /** Starts Traefik with this challenge. `change` edits its static configuration. */
@@ -70,16 +72,19 @@ export async function startHttpsWorld(options: { validitySeconds: number; refuse
     await writeFile(rootFile, root);
 
     const reached: IncomingHttpHeaders[] = [];
-    const application = createServer((req, res) => {
-      reached.push(req.headers);
-      res.end(`project at ${req.headers.host}`);
-    });
-    await new Promise<void>((listening) => application.listen(0, '127.0.0.1', listening));
-    stops.push(async () => {
-      application.close();
-      application.closeAllConnections();
-    });
-    const port = (application.address() as AddressInfo).port;
+    /** Returns the port of a new server, whose answers name the project. */
+    const startApplication = async (prefix: string): Promise<number> => {
+      const application = createServer((req, res) => {
+        reached.push(req.headers);
+        res.setHeader('x-project', prefix).end(`project at ${req.headers.host}`);
+      });
+      await new Promise<void>((listening) => application.listen(0, '127.0.0.1', listening));
+      stops.push(async () => {
+        application.close();
+        application.closeAllConnections();
+      });
+      return (application.address() as AddressInfo).port;
+    };
 
     const url = `http://127.0.0.1:${await freePort()}`;
     const gatewayUrl = `http://127.0.0.1:${await freePort()}`;
@@ -102,6 +107,7 @@ export async function startHttpsWorld(options: { validitySeconds: number; refuse
       AUTH_SERVICE_URL: gatewayUrl,
       PROXY_PROBE_URLS: `http://127.0.0.1:${web},https://127.0.0.1:${websecure}`,
       CERTIFICATE_CHECK_INTERVAL: '1s',
+      DNS_SERVERS: pebble.dnsAddress,
       NODE_EXTRA_CA_CERTS: rootFile,
     });
     await controlPlane.start();
@@ -160,6 +166,7 @@ export async function startHttpsWorld(options: { validitySeconds: number; refuse
       api,
       front,
       reached,
+      pointTo: pebble.pointTo,
       controlPlane,
       get,
       stopTraefik,
@@ -189,7 +196,7 @@ export async function startHttpsWorld(options: { validitySeconds: number; refuse
       },
       chmodStorage: (mode) => chmod(join(state, 'acme.json'), mode),
       async publish(prefix, settings = {}) {
-        ports[prefix] = port;
+        ports[prefix] ??= await startApplication(prefix);
         const project = await api.call('createProject', {
           body: { name: prefix, git_url: 'https://git.test/x.git', domain_prefix: prefix, drain_seconds: 0, ...settings },
         });

@@ -112,6 +112,70 @@ describe.skipIf(why !== undefined)(`https${why === undefined ? '' : ` (skipped: 
     for (const prefix of ['one', 'two', 'three']) expect((await world.get(hostOf(prefix))).status).toBe(200);
   });
 
+  it('custom domains: each has its own certificate, and Berth says where it leads and what it lacks (docs/domains.md)', async () => {
+    const [www, late, other] = ['www.two.example', 'late.two.example', 'three.example'];
+    const setDomains = (prefix: string, domains: string[]) =>
+      world.api.call('patchProject', { params: { id: projects[prefix]?.id ?? '' }, body: { domains } });
+    const domainsOf = async (prefix: string) =>
+      (await world.api.call('projectDomains', { params: { id: projects[prefix]?.id ?? '' } })).items;
+    const seen = async (prefix: string) =>
+      (await domainsOf(prefix)).map(({ domain, dns, certificate }) => [domain, dns.state, certificate?.state ?? null]);
+    const untilSeen = (prefix: string, wanted: [string, string, string][]): Promise<unknown> =>
+      waitFor(`${prefix} has ${JSON.stringify(wanted)}`, async () => JSON.stringify(await seen(prefix)) === JSON.stringify(wanted), LONG);
+    const problems = await world.metric('berth_certificate_problems');
+    expect((await world.get(www, { secure: false })).status).toBe(404);
+    // The second one leads to another machine, which the authority asks in vain.
+    await world.pointTo(late, '127.0.0.2');
+    await setDomains('two', [www, late]);
+    await setDomains('three', [other]);
+    await untilSeen('two', [
+      [www, 'ok', 'ok'],
+      [late, 'elsewhere', 'invalid'],
+    ]);
+    await untilSeen('three', [[other, 'ok', 'ok']]);
+    const answer = await world.get(www);
+    expect(answer).toMatchObject({ status: 200, body: `project at ${www}`, headers: { 'x-project': 'two' } });
+    expect(answer.certificate?.subjectaltname).toBe(`DNS:${www}`);
+    expect((await world.get(other)).headers['x-project']).toBe('three');
+    expect((await world.get(hostOf('two'))).headers['x-project']).toBe('two');
+    expect(await world.get(www, { path: '/a?b=c', secure: false })).toMatchObject({
+      status: 301,
+      headers: { location: `https://${www}/a?b=c` },
+    });
+    const [first, second] = await domainsOf('two');
+    expect(first).toMatchObject({
+      published: true,
+      dns: { addresses: ['127.0.0.1'], expected: ['127.0.0.1'], problem: null },
+      certificate: { issuer: answer.certificate?.issuer.CN, problem: null },
+    });
+    // Berth publishes it all the same: it could be behind a content delivery network.
+    expect(second?.published).toBe(true);
+    expect((await world.get(late, { secure: false })).status).toBe(301);
+    expect(second?.dns.problem).toContain(`${late} leads to 127.0.0.2, not to 127.0.0.1`);
+    expect(second?.certificate?.problem).toContain(`the proxy has no certificate for ${late}`);
+    await expect(world.get(late)).rejects.toThrow(/certificate|altnames/i);
+    // Only its owner can point it here, so the operator hears nothing of it.
+    expect(await world.metric('berth_certificate_problems')).toBe(problems);
+
+    // The owner points it here. Traefik tries again with the next change of the configuration, here that of another project.
+    await world.pointTo(late, '127.0.0.1');
+    await setDomains('three', []);
+    await untilSeen('two', [
+      [www, 'ok', 'ok'],
+      [late, 'ok', 'ok'],
+    ]);
+    expect((await world.get(late)).headers['x-project']).toBe('two');
+    expect((await world.get(other, { secure: false })).status).toBe(404);
+
+    await setDomains('two', []);
+    expect(await domainsOf('two')).toEqual([]);
+    for (const host of [www, late])
+      await waitFor(`${host} is gone`, async () => (await world.get(host, { secure: false })).status === 404, LONG);
+    expect((await world.get(www)).status).toBe(404);
+    await expect(setDomains('three', [www])).rejects.toMatchObject({ code: 'domain_taken' });
+    expect((await world.get(hostOf('two'))).status).toBe(200);
+  });
+
   const serialOf = async (prefix: string): Promise<string | undefined> => (await world.get(hostOf(prefix))).certificate?.serialNumber;
 
   it('acme.json that others may read: Traefik serves no certificate, and Berth says so', async () => {

@@ -91,6 +91,32 @@ export function signInSuite(proxy: ProxyKind): void {
       expect(sessionAt(visitor, 'beta')).not.toBe(sessionAt(visitor, 'alpha'));
     });
 
+    it('a stopped project: a stranger sees the login as before, and a visitor who signed in sees its page', async () => {
+      const { berth } = world;
+      const project = { id: world.projectId('beta') };
+      const stranger = new PlainBrowser();
+      const asStranger = async (): Promise<unknown> => {
+        const [sent, answer] = [await stranger.open(at('beta', '/x'), { follow: false }), await stranger.open(at('beta', '/x'), script)];
+        return [sent.status, sent.headers['location'], sent.body, answer.status, answer.body, await overWebSocket(berth, 'beta')];
+      };
+      const before = await asStranger();
+      await berth.api.call('stopProject', { params: project });
+      await waitFor('the visitor sees the page', async () => (await visitor.open(at('beta', '/x'))).status === 503);
+      const page = await visitor.open(at('beta', '/x'));
+      expect(page.url.href).toBe(at('beta', '/x'));
+      // The development proxy has no pages for errors: it answers 503 with its own line.
+      if (proxy !== 'built-in') expect(page.body).toContain('This application is stopped');
+      // The page names nothing: neither the project nor the visitor, and nothing of the version before.
+      expect(page.body).not.toMatch(/beta|@example|echo/i);
+      expect(await asStranger()).toEqual(before);
+      // A cookie of another project shows no more than none.
+      const cookie = `svc_fwd_session=${sessionAt(visitor, 'alpha')}`;
+      expect((await stranger.open(at('beta', '/x'), { headers: { ...script.headers, cookie } })).status).toBe(401);
+      const started = await berth.settled(await berth.api.call('startProject', { params: project }), 30_000);
+      expect(started).toMatchObject({ status: 'running', trigger: 'start' });
+      await waitFor('the visitor sees the application', async () => (await visitor.open(at('beta', '/x'))).status === 200);
+    });
+
     it('cookies are host-only, and hidden from scripts and from other sites’ requests', () => {
       const ours = visitor.setCookies.filter(({ host }) => host.endsWith(world.berth.baseDomain));
       expect(ours.length).toBeGreaterThan(3);

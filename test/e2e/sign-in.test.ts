@@ -20,7 +20,10 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
+  // The custom domain of these tests.
+  '--host-resolver-rules=MAP www.shop.example 127.0.0.1',
 ];
+const DOMAIN = 'www.shop.example';
 /** Folder of the pictures for people; git ignores it. */
 const PICTURES = join(repositoryRoot, '.berth', 'pictures');
 const SOON = { deadlineMs: 5_000, intervalMs: 100 };
@@ -63,7 +66,12 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
       GITHUB_API_URL: 'http://127.0.0.1:9',
     };
     const DASHBOARD_DIR = await buildDashboard(join(repositoryRoot, '.berth', 'dashboard-of-sign-in'));
-    world = await startSignedInWorld({ proxy: 'traefik', gatewayEnv, adminEmails: [GRACE.email], env: { DASHBOARD_DIR } });
+    world = await startSignedInWorld({
+      proxy: 'traefik',
+      gatewayEnv,
+      adminEmails: [GRACE.email],
+      env: { DASHBOARD_DIR, DOMAIN_QUARANTINE: '0s' },
+    });
     browser = await chromium.launch({ executablePath: executablePath ?? '', args: FLAGS });
     person = await fresh();
     page = await person.newPage();
@@ -293,6 +301,115 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     expect(new URL(page.url()).origin).toBe(world.berth.publicUrl);
   });
 
+  describe('at a custom domain', () => {
+    let visitor: BrowserContext;
+    let tab: Page;
+    const custom = (path = '/'): string => `https://${DOMAIN}:${world.berth.entry.port}${path}`;
+    const asked = (): string =>
+      `fetch('${world.berth.publicUrl}/_oauth/userinfo', { credentials: 'include' }).then(async (r) => ({ status: r.status, body: await r.json() }))`;
+    const give = (name: string, domains: string[]) =>
+      world.berth.api.call('patchProject', { params: { id: world.projectId(name) }, body: { domains } });
+    /** Asks like a script outside of the browser, with nothing but these headers. */
+    const ask = (address: string, headers: Record<string, string> = {}) =>
+      new PlainBrowser().open(address, { headers: { accept: 'application/json', ...headers } });
+    const untilStatus = (address: string, status: number, headers: Record<string, string> = {}) =>
+      waitFor(`${address} answers ${status}`, async () => (await ask(address, headers)).status === status, SOON);
+    const cookieAt = async (address: string): Promise<string> => {
+      const found = (await visitor.cookies(address)).filter(({ name }) => name === 'svc_fwd_session');
+      expect(found).toHaveLength(1);
+      // A leading dot would make it a cookie of every host below.
+      expect(found[0]).toMatchObject({ httpOnly: true, secure: true, sameSite: 'Lax', domain: new URL(address).hostname });
+      return `svc_fwd_session=${found[0]?.value}`;
+    };
+
+    beforeAll(async () => {
+      visitor = await fresh();
+      tab = await visitor.newPage();
+      await give('alpha', [DOMAIN]);
+      await untilStatus(custom(), 401);
+    });
+    afterAll(() => visitor?.close());
+
+    it('the same login leads there and back, and the application gets the identity', async () => {
+      await signInAs(tab, custom('/reports?year=2026'), ADA);
+      await tab.waitForURL(custom('/reports?year=2026'));
+      const seen = await echo(tab);
+      expect(seen).toMatchObject({ app: 'alpha', url: '/reports?year=2026' });
+      expect(headersOf(seen, 'x-forwarded-user')).toEqual([ADA.email]);
+      expect(headersOf(seen, 'cookie')).toEqual([]);
+      await visitor.setExtraHTTPHeaders({ 'x-forwarded-user': 'mallory@evil.example', X_Forwarded_User: 'mallory@evil.example' });
+      await tab.goto(custom('/forged'));
+      await visitor.setExtraHTTPHeaders({});
+      expect(headersOf(await echo(tab), 'x-forwarded-user')).toEqual([ADA.email]);
+      expect(JSON.stringify(await echo(tab))).not.toContain('mallory');
+      expect((await ask(custom(), { 'x-forwarded-user': ADA.email })).status).toBe(401);
+    });
+
+    it('its cookie opens this host alone, and no other cookie opens it', async () => {
+      await tab.goto(at('alpha'));
+      await tab.goto(at('beta'));
+      const cookies = { custom: await cookieAt(custom()), alpha: await cookieAt(at('alpha')), beta: await cookieAt(at('beta')) };
+      const statusOf = async (address: string, cookie: string): Promise<number> => (await ask(address, { cookie })).status;
+      expect(await statusOf(custom(), cookies.custom)).toBe(200);
+      expect(await statusOf(at('alpha'), cookies.custom)).toBe(401);
+      expect(await statusOf(at('beta'), cookies.custom)).toBe(401);
+      expect(await statusOf(custom(), cookies.alpha)).toBe(401);
+      expect(await statusOf(custom(), cookies.beta)).toBe(401);
+      expect(await statusOf(custom(), await cookieAt(`${world.berth.publicUrl}/`))).toBe(401);
+    });
+
+    it('userinfo lets its pages read the answer, without the cookie of the other site', async () => {
+      await tab.goto(custom());
+      expect(await tab.evaluate(asked())).toMatchObject({ status: 401, body: { code: 'unauthenticated' } });
+      await tab.goto(at('alpha'));
+      expect(await tab.evaluate(asked())).toMatchObject({ status: 200, body: { email: ADA.email } });
+    });
+
+    it('signing out ends it there', async () => {
+      const cookie = await cookieAt(custom());
+      await tab.goto(`${world.berth.publicUrl}/_oauth/logout?redirect=${encodeURIComponent(custom('/'))}`);
+      await untilStatus(custom(), 401, { cookie });
+      await tab.goto(custom());
+      expect(new URL(tab.url()).origin).toBe(world.berth.publicUrl);
+    });
+
+    it('the next project there gets neither the sessions nor the cookies of the visitors', async () => {
+      await signInAs(tab, custom(), ADA);
+      await tab.waitForURL(custom());
+      const cookie = await cookieAt(custom());
+      await give('alpha', []);
+      await untilStatus(custom(), 404, { cookie });
+      // A link to sign out leads no longer there.
+      const signedOut = await ask(`${world.berth.publicUrl}/_oauth/logout?redirect=${encodeURIComponent(custom())}`);
+      expect(signedOut.hops.map(({ url }) => new URL(url).host).join(' ')).not.toContain(DOMAIN);
+      expect(signedOut.hops.length).toBeGreaterThan(1);
+
+      await give('beta', [DOMAIN]);
+      await untilStatus(custom(), 401, { cookie });
+      const hops: string[] = [];
+      tab.on('request', (request) => hops.push(`${new URL(request.url()).host}${new URL(request.url()).pathname}`));
+      await tab.goto(custom('/new-owner'));
+      // A login of its own, for which the single sign-on is still valid.
+      expect(hops.some((hop) => hop.endsWith('/_oauth/login'))).toBe(true);
+      const seen = await echo(tab);
+      expect(seen).toMatchObject({ app: 'beta', url: '/new-owner' });
+      expect(headersOf(seen, 'cookie')).toEqual([]);
+      expect(await cookieAt(custom())).not.toBe(cookie);
+      // The first owner's cookie opens nothing of the first owner either.
+      expect((await ask(at('alpha'), { cookie })).status).toBe(401);
+
+      // A project without a login gets no identity, and its pages cannot read userinfo.
+      await give('beta', []);
+      await give('open', [DOMAIN]);
+      await untilStatus(custom(), 200);
+      await tab.goto(custom());
+      expect(await echo(tab)).toMatchObject({ app: 'open' });
+      expect(headersOf(await echo(tab), 'x-forwarded-user')).toEqual([]);
+      await expect(tab.evaluate(asked())).rejects.toThrow(/Failed to fetch/);
+      await give('open', []);
+    });
+  });
+
   it('the dashboard of an admin opens by the same sign-in, and keeps the address', async () => {
     const context = await fresh();
     const tab = await context.newPage();
@@ -302,10 +419,23 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await fillIn(tab, GRACE);
     await tab.getByRole('heading', { level: 1, name: 'alpha' }).waitFor();
     expect(tab.url()).toBe(`${world.berth.publicUrl}/projects/alpha/settings`);
-    await picture('9-dashboard', tab);
+    await picture('14-dashboard', tab);
     expect(await tab.evaluate('document.cookie')).toBe('');
     await tab.goto(`${world.berth.publicUrl}/account`);
     await tab.getByText(`${GRACE.email}, role admin`).waitFor();
+
+    // The session ends while somebody types: the login opens in a tab of its own, and the page keeps the text.
+    await tab.goto(`${world.berth.publicUrl}/projects/alpha/settings`);
+    await tab.getByLabel('Dockerfile').fill('Dockerfile.prod');
+    expect(await tab.evaluate(async () => (await fetch('/api/auth/logout', { method: 'POST' })).status)).toBe(204);
+    await tab.getByText('Your session ended').waitFor({ timeout: 30_000 });
+    await picture('15-session-ended', tab);
+    const opened = context.waitForEvent('page');
+    await tab.getByRole('dialog').getByRole('link', { name: 'Sign in with the identity provider of your team' }).click();
+    // The session of the gateway goes on, so it asks nothing in the new tab.
+    await opened;
+    await tab.getByText('Your session ended').waitFor({ state: 'detached' });
+    expect(await tab.getByLabel('Dockerfile').inputValue()).toBe('Dockerfile.prod');
     await context.close();
   });
 });

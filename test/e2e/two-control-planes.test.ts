@@ -12,12 +12,18 @@ import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ApiError, type Client, createClient } from '@berth/wire/client';
 import type { Deployment } from '@berth/wire/deployment';
+import { LOGS_CAPABILITY, type LostLines, type RuntimeLine } from '@berth/wire/runtime';
 import type { Task } from '@berth/wire/task';
-import { isSettled } from '@berth/wire/vocabulary';
+import { isSettled, LABELS } from '@berth/wire/vocabulary';
 import { service, type Service } from '@berth/testbed/platform';
 import { freePort } from '@berth/testbed/ports';
 import { type Postgres, startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { silentLogger } from '@berth/kit/log';
 import { waitFor } from '@berth/testbed/wait';
+import { createLogReaders } from '../../packages/agent/src/logs/readers.ts';
+import { createRedact } from '../../packages/agent/src/secrets/redaction.ts';
+import { container } from '../../packages/agent/test/fake-engine.ts';
+import { createLogEngine } from '../log-engine.ts';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 const reason = whyNoPostgres();
@@ -43,7 +49,15 @@ const isBroken = ({ kind, payload }: Task): boolean => kind === 'build' && paylo
 /** Completes its work at once and reports correctly; drops a task whose lease it lost. */
 async function instantAgent(url: string, name: string, role: 'builder' | 'deploy', port: number, signal: AbortSignal): Promise<void> {
   const client = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': SECRET }) });
-  const body = { hostname: name, role, host_ip: '127.0.0.1', max_storage: 1e12, max_builds: 8, agent_version: 'instant' };
+  const body = {
+    hostname: name,
+    role,
+    host_ip: '127.0.0.1',
+    max_storage: 1e12,
+    max_builds: 8,
+    agent_version: 'instant',
+    capabilities: [LOGS_CAPABILITY],
+  };
   const register = () => untilAnswered(() => client.call('agentRegister', { body }), signal);
   const { id } = await register();
   const again = setInterval(() => void register().catch(() => undefined), 1_000);
@@ -108,12 +122,45 @@ async function startRelay(ports: readonly number[]): Promise<{ port: number; sto
   };
 }
 
+type Seen = { numbers: number[]; unexplained: string[]; close(): void };
+/** Follows the log of a project whose lines are numbers. `unexplained`: gaps and repetitions that no `lost` explains. */
+async function followNumbers(url: string, project: string, token: string): Promise<Seen> {
+  const stop = new AbortController();
+  const headers = { authorization: `Bearer ${token}`, accept: 'text/event-stream' };
+  const answer = await fetch(`${url}/api/projects/${project}/logs?tail=1`, { headers, signal: stop.signal });
+  const seen: Seen = { numbers: [], unexplained: [], close: () => stop.abort() };
+  let lost = 0;
+  const take = (event: string, data: LostLines | RuntimeLine): void => {
+    if ('count' in data) lost += data.count;
+    if (event !== 'line' || !('text' in data)) return;
+    const [before, number] = [seen.numbers.at(-1), Number(data.text)];
+    if (before !== undefined && number - before - 1 !== lost) seen.unexplained.push(`${before} to ${number}, ${lost} lost`);
+    lost = 0;
+    seen.numbers.push(number);
+  };
+  void (async () => {
+    let rest = '';
+    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      const blocks = (rest + part).split('\n\n');
+      rest = blocks.pop() ?? '';
+      for (const block of blocks) {
+        const field = (name: string): string => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
+        if (field('data') !== '') take(field('event'), JSON.parse(field('data')) as LostLines | RuntimeLine);
+      }
+    }
+    // Its control plane was killed, or the test is over.
+  })().catch(() => undefined);
+  return seen;
+}
+
 describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   const stops: (() => unknown)[] = [];
   const end = new AbortController();
   let pg: Postgres;
   let planes: Service[];
   let urls: string[];
+  let ports: number[];
+  let token: string;
   let apis: Client[];
   let projects: { id: string; name: string }[];
 
@@ -122,7 +169,8 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     stops.push(() => rm(dir, { recursive: true, force: true }));
     pg = await startPostgres();
     stops.push(() => pg.stop());
-    const [proxyPort, ports] = [await freePort(), [await freePort(), await freePort()]];
+    const proxyPort = await freePort();
+    ports = [await freePort(), await freePort()];
     urls = ports.map((port) => `http://127.0.0.1:${port}`);
     const databaseUrl = await pg.createDatabase('berth');
     planes = urls.map((url, i) =>
@@ -173,7 +221,7 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
       await Promise.all(agents);
     });
     // A token of one control plane is valid at the other: the key is in the database.
-    const { token } = await createClient({ baseUrl: urls[0] ?? '' }).call('login', { body: ADMIN });
+    ({ token } = await createClient({ baseUrl: urls[0] ?? '' }).call('login', { body: ADMIN }));
     apis = urls.map((baseUrl) => createClient({ baseUrl, headers: () => ({ authorization: `Bearer ${token}` }) }));
     projects = await Promise.all(
       PROJECTS.map((name, i) => {
@@ -248,6 +296,65 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     });
     expect(heard.toSorted()).toEqual(broken.map(({ id }) => id).toSorted());
     await Promise.all(broken.map(({ id }) => api(0).call('deleteProject', { params: { id } })));
+  });
+
+  it.each([
+    ['long after', 100],
+    ['just after', 0],
+  ])('runtime logs: the control plane that the agent asks is killed %s the viewer at the other one came', async (_, count) => {
+    const project = at(projects, 0);
+    const { items } = await api(1).call('listDeployments', { query: { project_id: project.id, status: 'running' } });
+    const { id, node_id } = at(items, 0);
+    const relay = await startRelay(ports);
+    const engine = createLogEngine();
+    const url = `http://127.0.0.1:${relay.port}`;
+    const headers = { 'x-agent-secret': SECRET };
+    const printing = container({ labels: { [LABELS.deployment]: id }, state: 'running', startedAt: '2026-11-25T12:00:00Z' });
+    const readers = createLogReaders({
+      client: createClient({ baseUrl: url, headers: () => headers }),
+      docker: engine,
+      listContainers: async () => [printing],
+      redactOf: async () => createRedact([]),
+      nodeId: () => node_id,
+      log: silentLogger(),
+    });
+    const stop = new AbortController();
+    const polling = (async () => {
+      for (let etag = ''; !stop.signal.aborted; ) {
+        const poll = { headers: { ...headers, 'if-none-match': etag }, signal: stop.signal };
+        const answer = await fetch(`${url}/api/agent/tasks?node_id=${node_id}&wait=5`, poll).catch(() => undefined);
+        if (answer?.ok !== true && answer?.status !== 304) {
+          await sleep(50);
+          continue;
+        }
+        etag = answer.headers.get('etag') ?? '';
+        readers.wanted(answer.headers.get('x-logs-wanted'));
+      }
+    })();
+    let printed = 0;
+    const timer = setInterval(() => engine.print(String(++printed)), 5);
+    const viewers: Seen[] = [];
+    try {
+      // The agent's reader has sent lines before the other viewer comes.
+      const dying = await followNumbers(at(urls, 0), project.id, token);
+      viewers.push(dying);
+      await waitFor('the first viewer has lines', async () => dying.numbers.length > 20, { deadlineMs: 30_000 });
+      const stays = await followNumbers(at(urls, 1), project.id, token);
+      viewers.push(stays);
+      await waitFor('the second viewer has lines', async () => stays.numbers.length > count, { deadlineMs: 30_000 });
+      await at(planes, 0).crash();
+      const goal = printed + 200;
+      await waitFor('lines after the kill', async () => (stays.numbers.at(-1) ?? 0) > goal, { deadlineMs: 30_000 });
+      expect([dying.unexplained, stays.unexplained]).toEqual([[], []]);
+    } finally {
+      clearInterval(timer);
+      for (const viewer of viewers) viewer.close();
+      stop.abort();
+      await readers.stop();
+      await polling;
+      relay.stop();
+      await at(planes, 0).start();
+    }
   });
 
   const ENDS = { timeout: 120_000 };

@@ -76,10 +76,25 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
       { project: 'counter', state: 'old', kept_of_deleted: false, folders: [{ name: 'data' }] },
     ]);
 
+    // A stopped project goes back with its data, and is not started.
+    const { items: nodes } = await berth.api.call('listNodes', { query: {} });
+    const other = nodes.find((node) => node.role === 'deploy' && node.id !== home.id);
+    await berth.api.call('stopProject', { params: project });
+    await berth.api.call('uncordonNode', { params: home });
+    await berth.api.call('drainNode', { params: { id: other?.id ?? '' } });
+    const left = async (): Promise<boolean> =>
+      ((await berth.api.call('getNode', { params: { id: other?.id ?? '' } })).drain?.finished_at ?? null) !== null;
+    await waitFor('the volume of the stopped project has left', left, { deadlineMs: 90_000 });
+    expect(await berth.api.call('getProject', { params: project })).toMatchObject({ stopped: true });
+    expect((await berth.get('counter', '/starts')).status).toBe(503);
+    const started = await berth.settled(await berth.api.call('startProject', { params: project }));
+    expect(started).toMatchObject({ status: 'running', node_id: home.id });
+    await waitFor('the start has all that was written', async () => (await page()) === 'start 1\nstart 2\nstart 2\nstart 2\n');
+
     await berth.api.call('deleteProject', { params: project });
     const gone = async (): Promise<boolean> => (await berth.api.call('listProjects', { query: {} })).items.length === 0;
     await waitFor('the project is gone', gone, { deadlineMs: 60_000 });
     const files = await readdir(world.dir, { recursive: true });
-    expect(files.filter((path) => path.endsWith('/data/starts'))).toHaveLength(2);
+    expect(files.filter((path) => path.endsWith('/data/starts'))).toHaveLength(3);
   });
 });

@@ -27,7 +27,7 @@ export type WorldOptions = {
   proxy: ProxyKind;
   env?: Record<string, string>;
   agentEnv?: Record<string, string>;
-  /** Address on which the control plane listens. Default: 127.0.0.1. */
+  /** Address on which the control plane and the git server listen. Default: 127.0.0.1. */
   address?: (engine: Engine) => string;
   /** Default: one builder and one deploy node. */
   agents?: (engine: Engine) => Parameters<typeof startPlatform>[0]['agents'];
@@ -63,7 +63,10 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       ...(options.cleans === true ? { restarts: true } : {}),
     });
     stops.push(() => registry.stop());
-    const git = await startGitServer({ root: join(dir, 'git') });
+    const git = await startGitServer({
+      root: join(dir, 'git'),
+      ...(options.address === undefined ? {} : { address: options.address(engine) }),
+    });
     stops.push(() => git.stop());
     const agents = options.agents?.(engine) ?? [
       { name: 'builder-1', role: 'builder' as const, engine },

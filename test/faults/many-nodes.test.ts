@@ -56,6 +56,38 @@ describe.skipIf(reason !== undefined)(`many nodes${reason === undefined ? '' : `
     }
   });
 
+  it('a container reaches the published port of a project neither on its own node nor on another one', { timeout: 180_000 }, async () => {
+    const home = world.node(live.node_id);
+    const at = `http://${live.host_ip}:${live.host_port}/`;
+    const others = world.nodes.filter((node) => node !== home);
+    // Each of the other nodes gets a project, so that it has a network of its own and rules.
+    for (const node of world.nodes) await world.api.call('cordonNode', { params: { id: node.nodeId } });
+    for (const node of [home, ...others]) {
+      await world.api.call('uncordonNode', { params: { id: node.nodeId } });
+      const name = `neighbour-${node.name}`;
+      const { url } = await world.git.createRepo(name, pageApp(1));
+      const neighbour = await world.berth.createProject({ name, git_url: url, domain_prefix: name });
+      const there = await world.berth.settled(await world.berth.deploy(neighbour));
+      expect(there).toMatchObject({ status: 'running', node_id: node.nodeId });
+      await world.api.call('cordonNode', { params: { id: node.nodeId } });
+      const container = await waitFor('its container has its name', async () => {
+        const { stdout } = await node.docker(['ps', '--quiet', '--filter', `name=^svc-${name}$`]);
+        return stdout.trim() !== '' && `svc-${name}`;
+      });
+      const tries = async (from: readonly string[]): Promise<string> =>
+        (await node.docker([...from, 'timeout', '3', 'wget', '-q', '-O', '-', at], { mayFail: true })).stdout.trim();
+      // The rules about other nodes follow within two registrations.
+      await waitFor(`${node.name} lets no container reach it`, async () => (await tries(['exec', container])) === '', {
+        deadlineMs: 90_000,
+      });
+      // Its machine does reach it: there is a way, and the rule closes it.
+      expect((await node.run(['wget', '-q', '-O', '-', at])).stdout, node.name).toBe('version 1\n');
+      expect((await world.ask(name)).body).toBe('version 1\n');
+      await world.api.call('deleteProject', { params: { id: neighbour.id } });
+    }
+    for (const node of world.nodes) await world.api.call('uncordonNode', { params: { id: node.nodeId } });
+  });
+
   it('a partitioned node keeps its route and its container, and is healthy again after the partition without a redeployment', async () => {
     const home = world.node(live.node_id);
     const before = await containers(home);

@@ -2,6 +2,7 @@
  * One host with compose, as docs/compose.md says: the image on a fresh Debian, the real docker compose, engine, Traefik and registry, and
  * certificates of Pebble. The commands come from the page.
  */
+import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
   chownSync,
@@ -29,6 +30,7 @@ import { type Argv, type Finished, run } from '@berth/testbed/process';
 import { startInside } from '@berth/testbed/process-tree';
 import { waitFor } from '@berth/testbed/wait';
 import { type Client, createClient } from '@berth/wire/client';
+import type { CleanUps } from '@berth/wire/clean-up';
 import type { Deployment } from '@berth/wire/deployment';
 import { isSettled } from '@berth/wire/vocabulary';
 
@@ -46,6 +48,7 @@ const GROUP = 4242;
 const USER = 10001;
 const BASE_DOMAIN = 'berth.test';
 const ADMIN = 'ada@berth.test';
+const MB = 1024 * 1024;
 const SERVICES = ['agent-builder', 'agent-deploy', 'control-plane', 'gateway', 'labels', 'registry', 'relay', 'traefik'];
 const PAGE = readFileSync(join(repositoryRoot, 'docs/compose.md'), 'utf8');
 const COMMANDS = [...PAGE.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].flatMap(([, block = '']) => block.trimEnd().split('\n'));
@@ -135,9 +138,11 @@ describe.skipIf(why !== undefined)(`one host with compose${why === undefined ? '
     return settled(name);
   };
   const settled = async (name: string): Promise<Deployment> => {
-    const { id } = await api.call('createDeployment', { params: { id: name }, body: {} });
+    return live(await api.call('createDeployment', { params: { id: name }, body: {} }));
+  };
+  const live = async ({ id }: Deployment): Promise<Deployment> => {
     const last = await waitFor(
-      `${name} is settled`,
+      'the deployment is settled',
       async () => {
         const now = await api.call('getDeployment', { params: { id } });
         return isSettled(now.status) && now;
@@ -509,6 +514,80 @@ describe.skipIf(why !== undefined)(`one host with compose${why === undefined ? '
     const before = [await state(), await secrets()];
     await fromPage('docker compose up -d --wait');
     expect([await state(), await secrets()]).toEqual(before);
+  });
+
+  describe('the clean-up of the registry', () => {
+    const cleanUp = async (): Promise<CleanUps['items'][number] | undefined> => {
+      const { items: before } = await api.call('cleanUps', {});
+      await api.call('startCleanUp', {});
+      return waitFor(
+        'the clean-up has ended',
+        async () => {
+          const { items } = await api.call('cleanUps', {});
+          return items.length > before.length && items[0];
+        },
+        { deadlineMs: 180_000, intervalMs: 300 },
+      );
+    };
+
+    test('removes what no release needs, frees the space, and the registry takes images again', async () => {
+      writeFileSync(join(dir, 'etc/berth/control-plane.env'), 'KEEP_RELEASES=1\n');
+      await fromPage('docker compose up -d --wait');
+      await waitFor('the API answers again', async () => (await api.call('cleanUps', {})).keep_releases === 1, { deadlineMs: 60_000 });
+      expect(await api.call('cleanUps', {})).not.toHaveProperty('unavailable');
+      const old = await settledWith('with ballast', {
+        ballast: randomBytes(2 * MB).toString('base64'),
+        ...site('large', 'COPY ballast /b'),
+      });
+      const kept = await settledWith('without ballast', site('the shop'));
+      const from = Date.now();
+      const ended = await cleanUp();
+      console.log(`clean-up: ${Math.round((Date.now() - from) / 1000)} s`);
+      expect(ended).toMatchObject({ state: 'done', images: 2, removed: 2, missing: 0, error: null });
+      expect((ended?.bytes_before ?? 0) - (ended?.bytes_after ?? 0)).toBeGreaterThan(2 * MB);
+      await expect(api.call('rollback', { params: { id: 'shop' }, body: { deployment_id: old.id } })).rejects.toThrow(
+        /no_release|was removed/,
+      );
+      await settledWith('after the clean-up', site('the next shop'));
+      // The image must come from the registry.
+      const ref = `${kept.image_tag?.replace(/:[^:/]*$/, '')}@${kept.image_digest}`;
+      await waitFor('the engine has no image of the release', async () => {
+        await engine.docker(['image', 'rm', '--force', kept.image_tag ?? '', ref], { mayFail: true });
+        return (await engine.docker(['image', 'inspect', ref], { mayFail: true })).code !== 0;
+      });
+      await live(await api.call('rollback', { params: { id: 'shop' }, body: { deployment_id: kept.id } }));
+      expect((await ask('https://shop.berth.test/', { ca: projectRoot })).body).toBe('the shop');
+      const { stdout } = await compose(['exec', '-T', 'registry', 'cat', '/etc/berth-registry/registry.yml']);
+      expect(stdout).toContain('delete: { enabled: true }');
+      expect(stdout).not.toContain('readonly');
+    });
+
+    test('says that the registry does not allow deletions, and goes on after the file is right again', async () => {
+      const file = join(workingDir, 'compose/registry.yml');
+      const text = readFileSync(file, 'utf8');
+      writeFileSync(file, text.replace('delete: { enabled: true }', 'delete: { enabled: false }'));
+      await fromPage('docker compose up -d --wait');
+      expect((await compose(['logs', 'prepare'])).stdout).toContain(
+        'compose/registry.yml has changed. Run: docker compose restart registry',
+      );
+      await compose(['restart', 'registry']);
+      expect(await cleanUp()).toMatchObject({
+        state: 'failed',
+        error: {
+          code: 'registry_delete_disabled',
+          message: expect.stringContaining('storage.delete.enabled: true in /etc/berth-registry/registry.yml'),
+        },
+      });
+      writeFileSync(file, text);
+      await fromPage('docker compose up -d --wait');
+      await compose(['restart', 'registry']);
+      expect(await cleanUp()).toMatchObject({ state: 'done', missing: 0, error: null });
+    });
+
+    const settledWith = async (message: string, files: Record<string, string>): Promise<Deployment> => {
+      await git.commit('shop', files, message);
+      return settled('shop');
+    };
   });
 
   test('with AGENT_DEPLOY_USER=0:0, a project has file secrets, and the agent has only three capabilities', async () => {

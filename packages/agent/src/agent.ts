@@ -12,7 +12,7 @@ import { REGISTRY_CAPABILITY } from '@berth/wire/clean-up';
 import { CAN_SECRET_FILES, CAN_SECRETS } from '@berth/wire/secret';
 import { LOGS_CAPABILITY } from '@berth/wire/runtime';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
-import type { Task } from '@berth/wire/task';
+import type { AgentConfig, Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
 import { createEngineStatus } from './engine-status.ts';
@@ -48,7 +48,8 @@ export type Agent = {
 };
 
 const SWEEP_IMAGES_MS = 86_400_000;
-const RECOVER_PAUSE_MS = 30_000;
+const RECOVER_PAUSE_MS = 3_000;
+const LONGEST_RECOVER_PAUSE_MS = 60_000;
 const OTHER_TASKS_AT_ONCE = 8;
 const RETIREMENTS_AT_ONCE = 200;
 /** Copies wait for COPIES_AT_ONCE in the agent. If they waited unclaimed, the control plane would count them as lost. */
@@ -76,9 +77,10 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     },
     { processMetrics: config.LISTEN !== undefined },
   );
-  const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, known?.current() ?? null);
+  const registrySettings = (): AgentConfig | null => known?.current() ?? null;
+  const keepReleases = (): number => keptReleases(config.KEEP_RELEASES, registrySettings());
   const nodeId = (): string | null => registration.nodeId();
-  const parts = await createParts(config, { keepReleases, state, metrics, wakeRegistration, nodeId, log });
+  const parts = await createParts(config, { keepReleases, registrySettings, state, metrics, wakeRegistration, nodeId, log });
   const { client, docker, images, data } = parts;
   const registry = createRegistrySettings({ client, cli: parts.cli, signal, onFetched: images.sweepLater, log });
   known = registry;
@@ -97,9 +99,9 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
     onUnknownNode: wakeRegistration,
     onLost: wakeRegistration,
     onFirstList(open) {
-      // A clean-up that is still open is continued; otherwise nobody else makes the registry writable again.
-      if (cleaning !== null && !open.some((task) => task.kind === 'clean'))
-        background.run('registry', recoverRegistry(cleaning, parts.locks, signal, log));
+      // A clean-up that is still open is continued: it makes the registry writable first.
+      const firstMs = open.some((task) => task.kind === 'clean') ? RECOVER_PAUSE_MS : 0;
+      if (cleaning !== null) background.run('registry', keepRegistryWritable(cleaning, firstMs, parts.locks, signal, log));
       return removeLeftovers(parts, registration.nodeId() ?? '', open, signal, log);
     },
   });
@@ -130,7 +132,11 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       );
       const { usage } = parts;
       if (usage !== null) background.run('metrics', sendUsage({ client, meter: usage, nodeId: () => registration.nodeId(), log }, signal));
-      const watch = { onChange: wakeRegistration, onOutOfMemory: usage?.oomKilled ?? (() => undefined), onBroken: parts.revival.suspect };
+      const watch = {
+        onChange: wakeRegistration,
+        onOutOfMemory: (id: string) => background.run('metrics', usage?.oomKilled(id) ?? Promise.resolve()),
+        onBroken: parts.revival.suspect,
+      };
       background.run('events', watchContainers(docker, watch, signal, log));
     },
     signal,
@@ -157,6 +163,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       hasPolledTasks: tasks.lastPollOkAt() !== null,
       engineOk: registration.engineOk(),
       portProblem: parts.ports.problem(),
+      portNotes: parts.ports.notes(),
     });
   const health: HealthServer | null =
     config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });
@@ -186,6 +193,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       await parts.exits.stop();
       await parts.diskUse.stop();
       clearInterval(sweeping);
+      parts.stopKeepingRoom();
       await images.stop();
       await parts.networks.stop();
       await parts.secretFiles.stop();
@@ -196,19 +204,29 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
   };
 }
 
-/** Repeats until the registry takes images again, because no image can be stored before. */
-async function recoverRegistry({ collector }: RegistryParts, locks: Locks, signal: AbortSignal, log: Logger): Promise<void> {
-  for (;;) {
+/**
+ * Makes the registry writable again when a clean-up could not, in this process or in an earlier one: no image can be stored before. One
+ * process has to do it, also when no clean-up follows.
+ */
+async function keepRegistryWritable(
+  { collector }: RegistryParts,
+  firstMs: number,
+  locks: Locks,
+  signal: AbortSignal,
+  log: Logger,
+): Promise<void> {
+  let pauseMs = RECOVER_PAUSE_MS;
+  for (let waitMs = firstMs; !signal.aborted; waitMs = pauseMs) {
     let release: (() => void) | undefined;
     try {
-      // A clean-up that arrives meanwhile must not collect while this makes the registry writable.
+      await pause(waitMs, signal);
+      // Not while a clean-up works.
       release = await locks.acquire(REGISTRY_LOCK, signal);
-      return await collector.recover(signal);
+      await collector.recover(signal);
+      pauseMs = RECOVER_PAUSE_MS;
     } catch (err) {
-      if (signal.aborted) return;
-      log.error({ err }, 'making the registry writable again failed; will retry');
-      release?.();
-      await pause(RECOVER_PAUSE_MS, signal).catch(() => undefined);
+      pauseMs = Math.min(2 * pauseMs, LONGEST_RECOVER_PAUSE_MS);
+      if (!signal.aborted) log.error({ err }, 'making the registry writable again failed; will retry');
     } finally {
       release?.();
     }
@@ -242,6 +260,7 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
     maxBuilds: config.MAX_BUILDS,
     credentials: parts.credentials,
     usage: parts.usage,
+    neighbours: parts.ports.knows,
     capabilities: () => [
       CAN_SECRETS,
       ...(parts.usage === null ? [] : [METRICS_CAPABILITY]),

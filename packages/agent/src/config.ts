@@ -56,6 +56,13 @@ const networkPool: Parser<{ cidr: string; range: Range } | null> = (t) => {
     throw new Error(`must be an IPv4 network from /8 to /28 such as 10.217.0.0/16, or none, not "${t}"`);
   return { cidr: t, range };
 };
+/** The address of a server without a path. */
+const origin: Parser<string> = (t) => {
+  const url = new URL(httpUrl(t));
+  if (url.pathname !== '/' || url.search !== '' || url.username !== '')
+    throw new Error(`must be an http or https URL without a path and a user, such as http://registry:5000`);
+  return url.origin;
+};
 /** An argv, because no shell reads it. */
 const words: Parser<string[]> = (t) => {
   const all = t.split(/\s+/).filter((word) => word !== '');
@@ -101,6 +108,11 @@ export const AGENT_SETTINGS = {
     shown: 'none: every host that reaches the node reaches the ports',
     parse: ipv4List,
   },
+  FIREWALL: {
+    doc: 'auto: firewall rules keep containers of projects and build steps away from published ports of other projects and from the control plane, where the agent is root in the network of its engine; off: no rules',
+    default: 'auto',
+    parse: oneOf('auto', 'off'),
+  },
   DEFAULT_MEMORY: { doc: 'Memory limit for containers of projects without one: bytes, or with k, m or g', shown: 'none', parse: memory },
   NODE_NAME: {
     doc: 'Name under which the node registers; the same name and role register as the same node',
@@ -130,7 +142,7 @@ export const AGENT_SETTINGS = {
     parse: absolutePath,
   },
   CACHE_HIGH: {
-    doc: 'High watermark in percent of MAX_STORAGE: above it cached datasets are evicted, least recently used first',
+    doc: 'High watermark in percent of MAX_STORAGE: above it build cache, images and cached datasets are evicted (docs/clean-up.md)',
     default: '90',
     parse: integer(1, 100),
   },
@@ -148,7 +160,11 @@ export const AGENT_SETTINGS = {
     shown: 'no limit',
     parse: bandwidth,
   },
-  MAX_STORAGE: { doc: 'Bytes that datasets may use on this node', shown: 'the size of SVC_ROOT’s file system', parse: integer(0) },
+  MAX_STORAGE: {
+    doc: 'Bytes that datasets, images and build cache may use together on this node',
+    shown: 'the size of SVC_ROOT’s file system',
+    parse: integer(0),
+  },
   LISTEN: {
     doc: 'Address for /healthz, /readyz and /metrics, e.g. 127.0.0.1:7070; the pages need no login, so keep it private',
     shown: 'none',
@@ -174,6 +190,11 @@ export const AGENT_SETTINGS = {
     doc: 'Command that restarts the registry, in words separated by spaces; not used with REGISTRY_CONTAINER',
     default: 'systemctl restart berth-registry.service',
     parse: words,
+  },
+  REGISTRY_URL: {
+    doc: 'Address at which this agent reaches the registry to clean it, where REGISTRY_ADDR leads elsewhere: in a container, for example http://registry:5000',
+    shown: 'REGISTRY_ADDR',
+    parse: origin,
   },
   CLONE_TIMEOUT: { doc: 'Longest time for a clone', default: '5m', parse: duration },
   GIT_STALL_TIMEOUT: {
@@ -245,6 +266,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): AgentOptions {
   const values = readSettings(AGENT_SETTINGS, env);
   if (values.CACHE_LOW > values.CACHE_HIGH)
     throw new SettingsError([`CACHE_LOW: must not exceed CACHE_HIGH, which is ${values.CACHE_HIGH}`]);
+  if (values.PROXY_IPS !== undefined && values.FIREWALL === 'off') throw new SettingsError(['FIREWALL: must be auto if PROXY_IPS is set']);
   if (values.PROXY_IPS !== undefined && values.PROJECT_NETWORK_POOL === null)
     throw new SettingsError(['PROXY_IPS: needs project networks, but PROJECT_NETWORK_POOL is none; set PROJECT_NETWORK_POOL']);
   if (values.PROXY_IPS !== undefined && values.PUBLISH_IP?.includes(':') === true)

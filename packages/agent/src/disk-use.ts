@@ -4,8 +4,8 @@
  */
 import { stat, statfs } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
-import type { NodeDisk } from '@berth/wire/node';
-import type { EngineUse } from './tools/engine-use.ts';
+import { MAX_REPORTED_IMAGES, type NodeDisk } from '@berth/wire/node';
+import type { EngineContents } from './engine-space.ts';
 
 export type DiskUse = {
   /** Returns the last count, null before the first; starts a new count if the last is older than 5 min. */
@@ -19,37 +19,42 @@ export type DiskUseDeps = {
   folders: readonly string[];
   /** Bytes of datasets; null if unknown. */
   datasets: () => number | null;
-  engineUse: (signal: AbortSignal) => Promise<EngineUse>;
+  engine: (signal: AbortSignal) => Promise<EngineContents>;
   /** Called after the first count, so that a registration reports it before the next one is due. */
   onFirst: () => void;
+  /** Called after each count. */
+  onCounted?: () => void;
   log: Logger;
 };
 
 const FRESH_MS = 5 * 60_000;
 
-export function createDiskUse({ folders, datasets, engineUse, onFirst, log }: DiskUseDeps): DiskUse {
+export function createDiskUse({ folders, datasets, engine, onFirst, onCounted, log }: DiskUseDeps): DiskUse {
   const ending = new AbortController();
   let last: NodeDisk | null = null;
   let countedAt = Number.NEGATIVE_INFINITY;
   let counting: Promise<void> | null = null;
 
   async function count(): Promise<void> {
-    let use: EngineUse = { root: null, images: null, build_cache: null };
+    let contents: EngineContents | null = null;
     try {
-      use = await engineUse(ending.signal);
+      contents = await engine(ending.signal);
     } catch (err) {
       if (ending.signal.aborted) return;
       log.warn({ err }, 'reading the size of images and build cache from the engine failed');
     }
-    const disks = await measure([...folders, ...(use.root === null ? [] : [use.root])]);
+    const root = contents?.root ?? null;
+    const disks = await measure([...folders, ...(root === null ? [] : [root])]);
     if (disks === null) return;
-    const parts = { datasets: datasets(), images: use.images, build_cache: use.build_cache };
+    const parts = { datasets: datasets(), images: contents?.images ?? null, build_cache: contents?.build_cache ?? null };
     const counted = (parts.datasets ?? 0) + (parts.images ?? 0) + (parts.build_cache ?? 0);
     const complete = parts.images !== null && parts.build_cache !== null;
     const first = last === null;
-    last = { ...parts, other: complete ? Math.max(0, disks.total - disks.free - counted) : null, ...disks };
+    const other = complete ? Math.max(0, disks.total - disks.free - counted) : null;
+    last = { ...parts, other, ...disks, ...evictableOf(contents) };
     countedAt = performance.now();
     if (first) onFirst();
+    onCounted?.();
   }
 
   return {
@@ -66,6 +71,16 @@ export function createDiskUse({ folders, datasets, engineUse, onFirst, log }: Di
       await counting;
     },
   };
+}
+
+/** Absent while the disk of the engine is unknown: then nothing is evicted from it. */
+function evictableOf(contents: EngineContents | null): Pick<NodeDisk, 'evictable'> {
+  if (contents === null || contents.disk === null) return {};
+  const { free, total, isOwn } = contents.disk;
+  const images = contents.candidates
+    .slice(0, MAX_REPORTED_IMAGES)
+    .map(({ name, bytes, created_at, kept }) => ({ name, bytes, created_at, kept }));
+  return { evictable: { build_cache: contents.build_cache_unused ?? 0, images, own_disk: isOwn ? { free, total } : null } };
 }
 
 /** Counts each file system once. Null if none of the folders exists. */

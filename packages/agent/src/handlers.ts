@@ -28,20 +28,20 @@ export const gitHome = (state: StateFolder): string => join(state.root, 'git');
 
 /** Null without REGISTRY_CONFIG. */
 export function createRegistryParts(
-  { REGISTRY_CONFIG: path, REGISTRY_CONTAINER: container, REGISTRY_RESTART: restart, inherit }: AgentOptions,
+  { REGISTRY_CONFIG: path, REGISTRY_CONTAINER: container, REGISTRY_RESTART: restart, REGISTRY_URL: url, inherit }: AgentOptions,
   cli: DockerCli,
   registry: Pick<RegistrySettings, 'current'>,
   state: StateFolder,
 ): RegistryParts | null {
   if (path === undefined) return null;
-  const api = createRegistryApi({ settings: registry.current, isInsecure: createIsInsecure(cli) });
+  const api = createRegistryApi({ settings: registry.current, isInsecure: createIsInsecure(cli), url });
   const file = createRegistryConfigFile(path, join(state.root, 'registry-read-only.json'));
-  return { api, file, collector: createCollector({ file, api, container, restart, cli, env: inherit }) };
+  return { api, file, url, collector: createCollector({ file, api, container, restart, cli, env: inherit }) };
 }
 
 type HandlerParts = { registry: RegistrySettings; cleaning: RegistryParts | null; state: StateFolder };
 export function createHandlers(config: AgentOptions, parts: AgentParts, { registry, cleaning, state }: HandlerParts): Handlers {
-  const { cli, docker, listContainers, images, locks, networks, secretFiles, data, volumes } = parts;
+  const { cli, docker, listContainers, images, locks, networks, secretFiles, data, volumes, keepRoom } = parts;
   const git = createGit({
     homeDir: gitHome(state),
     inherit: config.inherit,
@@ -57,11 +57,14 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), { frontends: config.BUILD_FRONTENDS ?? [] }),
       workspaces: state.workspaces,
       images,
+      keepRoom,
       buildTimeoutMs: config.BUILD_TIMEOUT,
       digests: parts.buildDigests,
     }),
     deploy: createDeployHandler({
       ...containerParts,
+      keepRoom,
+      pulled: parts.pulled,
       prepare: data?.prepare ?? null,
       volumes,
       hostIp: parts.hostIp,
@@ -78,7 +81,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       repositoryOf: registry.repositoryOf,
     }),
     sync: createSyncHandler({ cache: data?.cache ?? null }),
-    look: createLookHandler({ look: git.look, workspaces: state.workspaces }),
+    look: createLookHandler({ look: git.look, lookAtRepository: git.lookAtRepository, workspaces: state.workspaces }),
     clean: createCleanHandler({ registry: cleaning, locks }),
     move: createMoveHandler({
       volumes,

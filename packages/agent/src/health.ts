@@ -27,7 +27,7 @@ export function startHealthServer(listen: Listen, pages: HealthPages): Promise<H
       );
     if (path !== '/readyz') return reply(404, { error: 'no such page; the pages are /healthz, /readyz and /metrics' });
     void pages.readiness().then(
-      ({ ready, reasons }) => reply(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', reasons }),
+      ({ ready, ...rest }) => reply(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', ...rest }),
       (error: unknown) => reply(500, { error: `reading the readiness failed: ${String(error)}` }),
     );
   });

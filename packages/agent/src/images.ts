@@ -5,15 +5,21 @@
  * - All images go when the project was deleted.
  * - All images go a week after the newest was built, if the node has no container of the project.
  *
- * An image is never removed by force, while a container was made from it, or while a task protects it. The build cache is not touched.
+ * An image is never removed by force, while a container was made from it, or while a task protects it. room.ts removes more when the disk
+ * is full.
  */
 import type { Logger } from '@berth/kit/log';
 import { createRefCounts } from './ref-counts.ts';
 import type { Docker, Image } from './tools/docker.ts';
 
 export type Images = {
-  /** Keeps `ref` from being removed until the returned function is called. */
+  /** Keeps `ref` from being removed until the returned function is called. A removal that has begun still ends: wait for `removed`. */
   protect(ref: string): () => void;
+  isProtected(ref: string): boolean;
+  /** Resolves when no removal is running. */
+  removed(): Promise<void>;
+  /** Removes all these references of one image. Returns false if a task protects one of them, or if the engine refuses. */
+  remove(refs: readonly string[]): Promise<boolean>;
   /** Cleans soon, once for several requests. `repository` is `{registry}/{project}`. */
   cleanLater(repository: string): void;
   /** Removes all images of a deleted project; otherwise like `cleanLater`. */
@@ -35,12 +41,15 @@ const ABSENT_S = 7 * 86_400;
 
 export function createImages({
   delayMs = DELAY_MS,
+  onCleaned = async () => undefined,
   ...deps
 }: {
   docker: Docker;
   keepNewest: () => number;
   log: Logger;
   delayMs?: number;
+  /** Called after each clean-up. */
+  onCleaned?: () => Promise<void>;
 }): Images {
   const protectedRefs = createRefCounts();
   const waiting = new Set<string>();
@@ -49,16 +58,28 @@ export function createImages({
   let running: Promise<void> | null = null;
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
+  /** One removal at a time: a task waits for it before it looks for its image. */
+  let removing: Promise<unknown> = Promise.resolve();
 
+  function remove(refs: readonly string[]): Promise<boolean> {
+    const isProtected = (): boolean => refs.some(protectedRefs.has);
+    const removal = removing.then(async () => {
+      for (const ref of refs) {
+        // Check each time: a task may have started to protect it meanwhile.
+        if (isProtected() || !(await deps.docker.removeImageRef(ref))) return false;
+      }
+      return true;
+    });
+    removing = removal.catch(() => undefined);
+    return removal;
+  }
   async function clean(repository: string): Promise<void> {
     const [images, inUse] = [await deps.docker.images(repository), await deps.docker.imagesInUse()];
     const keepNewest = forgotten.delete(repository) || isAbsent(images, inUse) ? 0 : deps.keepNewest();
     let removed = 0;
     for (const ref of removableRefs(images, { keepNewest, inUse, maxRefs: MAX_REMOVED })) {
       if (stopped) return;
-      // Check each image again: a task may have started to protect it meanwhile.
-      if (protectedRefs.has(ref)) continue;
-      if (await deps.docker.removeImageRef(ref)) removed += 1;
+      if (await remove([ref])) removed += 1;
     }
     if (removed > 0) deps.log.info({ repository, removed }, 'old images removed');
   }
@@ -82,13 +103,20 @@ export function createImages({
     clearTimeout(timer);
     timer = undefined;
     while (!stopped && (waiting.size > 0 || registries.size > 0 || running !== null))
-      await (running ??= work().finally(() => (running = null)));
+      await (running ??= work()
+        .then(() => (stopped ? undefined : onCleaned()))
+        .finally(() => (running = null)));
   }
   const later = (): void => {
     if (!stopped) timer ??= setTimeout(() => void start(), delayMs).unref();
   };
   return {
     protect: protectedRefs.add,
+    isProtected: protectedRefs.has,
+    remove,
+    async removed() {
+      await removing;
+    },
     cleanLater(repository) {
       waiting.add(repository);
       later();
@@ -112,16 +140,17 @@ export function createImages({
 }
 
 /** No container uses any of them and the newest is a week old, so no task is about to run one. */
-const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>
+export const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>
   !images.some((i) => inUse.has(i.id)) && Math.max(0, ...images.map((i) => i.created)) < Date.now() / 1000 - ABSENT_S;
+
+export const newestFirst = (images: readonly Image[]): Image[] => images.toSorted((a, b) => b.created - a.created);
 
 /** References of the images that may be removed: beyond the `keepNewest` newest ones, unused, oldest first. */
 export function removableRefs(
   images: readonly Image[],
   { keepNewest, inUse, maxRefs }: { keepNewest: number; inUse: ReadonlySet<string>; maxRefs: number },
 ): string[] {
-  return [...images]
-    .sort((a, b) => b.created - a.created)
+  return newestFirst(images)
     .slice(keepNewest)
     .filter((image) => !inUse.has(image.id))
     .toReversed()

@@ -64,11 +64,13 @@ export type NetworksDeps = {
   pool: Range | null;
   /** The agent’s id, which marks its networks. */
   owner: string;
+  /** Called before the first container uses a new network. */
+  onCreated?: () => Promise<void>;
   log: Logger;
   delayMs?: number;
 };
 
-export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELAY_MS }: NetworksDeps): Networks {
+export function createNetworks({ docker, locks, pool, owner, onCreated, log, delayMs = DELAY_MS }: NetworksDeps): Networks {
   const ids = new Map<string, string>();
   const protectedProjects = createRefCounts();
   let timer: NodeJS.Timeout | undefined;
@@ -87,6 +89,7 @@ export function createNetworks({ docker, locks, pool, owner, log, delayMs = DELA
       const id = await docker.create({ name, subnet, labels }, signal);
       if (id !== null) {
         log.info({ project, subnet, network: name }, 'project network created');
+        await onCreated?.();
         return id;
       }
       const range = rangeOf(subnet);

@@ -2,7 +2,9 @@
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { type Client, createClient } from '@berth/wire/client';
+import type { Watermarks } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
+import type { AgentConfig } from '@berth/wire/task';
 import type { AgentOptions } from './config.ts';
 import { type Credentials, readCredentials } from './credentials.ts';
 import { readAgentId } from './data/agent-id.ts';
@@ -10,6 +12,8 @@ import { createDatasetParts, type DatasetParts, type DatasetPartsOptions } from 
 import { createVolumeInventory, type VolumeInventory } from './data/volume-inventory.ts';
 import { createVolumes, type Volumes } from './data/volumes.ts';
 import { createDiskUse, type DiskUse } from './disk-use.ts';
+import { createEngineSpace } from './engine-space.ts';
+import { createEvictableImages } from './evictable-images.ts';
 import { createHostIp } from './host-ip.ts';
 import { createImages, type Images } from './images.ts';
 import { createLocks, type Locks } from './locks.ts';
@@ -20,7 +24,9 @@ import type { Metrics } from './metrics.ts';
 import { createNetworks, type Networks } from './networks.ts';
 import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeIds } from './node-ids.ts';
 import { createPortGuard, type PortGuard } from './port-guard.ts';
+import { createRegistryApi } from './registry/api.ts';
 import { createRevival, type Revival } from './revive.ts';
+import { createRoom, type KeepOptions, type Room } from './room.ts';
 import type { StateFolder } from './state-folder.ts';
 import { type BuildDigests, createBuildDigests } from './secrets/build-digests.ts';
 import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
@@ -28,7 +34,8 @@ import { createStorage, type StorageMeter } from './storage.ts';
 import { createDockerCli, type DockerCli } from './tools/docker-cli.ts';
 import { createDocker, type Docker } from './tools/docker.ts';
 import { createDockerNetworks } from './tools/docker-networks.ts';
-import { engineUse } from './tools/engine-use.ts';
+import { createIsInsecure } from './tools/insecure.ts';
+import { imageSizes } from './tools/engine-use.ts';
 import { createControlGroups } from './usage/control-groups.ts';
 import { createMeter, type Meter } from './usage/meter.ts';
 import { createOomMemory } from './usage/oom-memory.ts';
@@ -57,6 +64,12 @@ export type AgentParts = {
   volumes: Volumes | null;
   volumeInventory: VolumeInventory | null;
   diskUse: DiskUse;
+  /** Keeps the disk of this node within its budget. */
+  keepRoom: KeepRoom;
+  /** Call it after a pull. */
+  pulled: (image: string, signal: AbortSignal) => Promise<void>;
+  /** Ends the evictions that run in the background. */
+  stopKeepingRoom: () => void;
   /** Null on a builder. */
   usage: Meter | null;
   buildDigests: BuildDigests;
@@ -64,8 +77,12 @@ export type AgentParts = {
   exits: Exits;
   logReaders: LogReaders;
 };
+/** Never rejects, except with the signal’s reason. */
+export type KeepRoom = (signal: AbortSignal, options?: KeepOptions) => Promise<void>;
 export type AgentPartsOptions = {
   keepReleases: () => number;
+  /** Null before the first answer of the control plane. */
+  registrySettings: () => AgentConfig | null;
   state: StateFolder;
   metrics: Metrics;
   wakeRegistration: () => void;
@@ -76,7 +93,7 @@ export type AgentPartsOptions = {
 
 export async function createParts(
   config: AgentOptions,
-  { keepReleases, state, metrics, wakeRegistration, nodeId, log }: AgentPartsOptions,
+  { keepReleases, registrySettings, state, metrics, wakeRegistration, nodeId, log }: AgentPartsOptions,
 ): Promise<AgentParts> {
   const { inherit } = config;
   const credentials = await readCredentials({
@@ -121,25 +138,70 @@ export async function createParts(
   });
   const { docker } = exits;
   const listContainers = listNodeContainers(docker, ids);
-  const images = createImages({ docker: countRemovedImages(docker, metrics), keepNewest: keepReleases, log });
+  // Set below; they are called only later.
+  let room: Room | null = null;
+  const stopping = new AbortController();
+  const keepRoom: KeepRoom = async (signal, options) => {
+    await room?.keep(signal, options).catch((err: unknown) => {
+      signal.throwIfAborted();
+      log.warn({ err }, 'keeping the disk within its budget failed; will retry after the next task');
+    });
+  };
+  const keepRoomLater = (recount: boolean): Promise<void> => keepRoom(stopping.signal, { recount }).catch(() => undefined);
+  const images = createImages({
+    docker: countRemovedImages(docker, metrics),
+    keepNewest: keepReleases,
+    onCleaned: () => keepRoomLater(true),
+    log,
+  });
+  const engine = createEngineSpace({
+    cli,
+    root: config.SVC_ROOT,
+    images: createEvictableImages({
+      docker,
+      images,
+      sizes: (signal) => imageSizes(cli, signal),
+      keepNewest: keepReleases,
+      registry: () => registrySettings()?.registry_addr ?? '',
+      registryHas: createRegistryApi({ settings: registrySettings, isInsecure: createIsInsecure(cli), url: config.REGISTRY_URL }).holds,
+      log,
+    }),
+  });
 
   const locks = createLocks();
   const pool = config.PROJECT_NETWORK_POOL?.range ?? null;
-  const networks = createNetworks({ docker: createDockerNetworks(cli), locks, pool, owner: agentId, log });
+  const dockerNetworks = createDockerNetworks(cli);
+  const ports = await createPortGuard(config, { docker: dockerNetworks, owner: agentId, log });
+  const networks = createNetworks({ docker: dockerNetworks, locks, pool, owner: agentId, onCreated: () => ports.guard(true), log });
 
   const storage = createStorage({ root: config.SVC_ROOT, maxStorage: config.MAX_STORAGE, inherit, log });
   const { data, problem: dataProblem } =
     config.NODE_ROLE === 'deploy'
-      ? await openData(dataOptions(config, { client, storage, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }))
+      ? await openData(
+          dataOptions(config, { client, storage, engine, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }),
+        )
       : { data: null, problem: null };
+  room =
+    data?.room ??
+    createRoom({
+      storage,
+      datasets: null,
+      engine,
+      // A node without datasets has MAX_STORAGE for the engine, wherever the engine’s disk is.
+      engineMax: config.MAX_STORAGE ?? null,
+      locks,
+      watermarks: watermarksOf(config),
+      log,
+    });
   const volumes = data === null ? null : await createVolumes(config.SVC_ROOT);
   const volumeInventory =
     volumes === null ? null : createVolumeInventory({ root: config.SVC_ROOT, listContainers, inherit, onChange: wakeRegistration, log });
   const diskUse = createDiskUse({
     folders: [config.SVC_ROOT, state.root],
     datasets: () => (data === null ? 0 : storage.used()),
-    engineUse: (stopping) => engineUse(cli, stopping),
+    engine: engine.count,
     onFirst: wakeRegistration,
+    onCounted: () => void keepRoomLater(false),
     log,
   });
 
@@ -163,7 +225,7 @@ export async function createParts(
     images,
     locks,
     networks,
-    ports: await createPortGuard(config, log),
+    ports,
     hostIp: createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL),
     // The firewall rules cover IPv4 only, so with PROXY_IPS the engine must not publish on IPv6.
     publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),
@@ -173,6 +235,11 @@ export async function createParts(
     volumes,
     volumeInventory,
     diskUse,
+    keepRoom,
+    async pulled(image, signal) {
+      engine.grew((await docker.imageSize(image, signal)) ?? 0);
+    },
+    stopKeepingRoom: () => stopping.abort(),
     usage,
     secretFiles,
     exits,
@@ -192,14 +259,17 @@ function countRemovedImages(docker: Docker, metrics: Metrics): Docker {
   };
 }
 
-type DataDeps = Pick<DatasetPartsOptions, 'client' | 'storage' | 'listContainers' | 'keepReleases' | 'log'> &
+const watermarksOf = ({ CACHE_HIGH, CACHE_LOW }: AgentOptions): Watermarks => ({ high: CACHE_HIGH / 100, low: CACHE_LOW / 100 });
+
+type DataDeps = Pick<DatasetPartsOptions, 'client' | 'storage' | 'engine' | 'listContainers' | 'keepReleases' | 'log'> &
   Pick<AgentPartsOptions, 'metrics' | 'wakeRegistration'> & { agentId: string };
 const dataOptions = (
   config: AgentOptions,
-  { client, storage, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }: DataDeps,
+  { client, storage, engine, listContainers, agentId, keepReleases, metrics, wakeRegistration, log }: DataDeps,
 ): DatasetPartsOptions => ({
   client,
   storage,
+  ...(engine === undefined ? {} : { engine }),
   listContainers,
   log,
   root: config.SVC_ROOT,
@@ -209,7 +279,7 @@ const dataOptions = (
   keepVersions: config.KEEP_VERSIONS,
   copiesAtOnce: config.COPIES_AT_ONCE,
   onCopyEnded: metrics.copyEnded,
-  watermarks: { high: config.CACHE_HIGH / 100, low: config.CACHE_LOW / 100 },
+  watermarks: watermarksOf(config),
   rsync: {
     inherit: config.inherit,
     stallMs: config.COPY_STALL,

@@ -1,11 +1,14 @@
 /**
- * Firewall rules (iptables) that let only the reverse proxy reach the published ports of projects, and keep containers of projects
- * away from the control plane. Off unless PROXY_IPS is set. Two paths lead to a published port:
+ * Firewall rules (iptables) around the published ports of projects and around the control plane. Two paths lead to a published port:
  *
  *   from other machines   the engine rewrites the address, then FORWARD ─ DOCKER-USER ─ BERTH-PUBLISHED
  *   from any container    to an address of the node itself: INPUT ─ BERTH-LOCAL, then the engine's docker-proxy
  *
- * The agent's own probe comes from the node itself, and neither chain stops it. BERTH-CONTROL is on both paths.
+ * With PROXY_IPS, only the reverse proxy passes. Without, containers of projects and build steps are stopped, which no proxy is among, and
+ * every other host passes. The agent's own probe comes from the node itself, and neither chain stops it.
+ *
+ *   BERTH-CONTROL   on both paths: containers of projects to the control plane, and to published ports of other nodes
+ *   BERTH-BUILDS    the same for build steps, by the agent of a builder
  */
 import { readFile } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
@@ -26,6 +29,7 @@ export type ControlPlaneAddress = { ip: string; port: number; here: boolean };
 const PUBLISHED = 'BERTH-PUBLISHED';
 const LOCAL = 'BERTH-LOCAL';
 const CONTROL = 'BERTH-CONTROL';
+const BUILDS = 'BERTH-BUILDS';
 const WAIT = ['-w', '5'];
 
 /** The range from which the engine chooses host ports: the kernel’s range for outgoing connections. */
@@ -39,45 +43,83 @@ export const iptablesOf =
   (argv, stdin) =>
     exec(argv, { env: { ...inherit, LC_ALL: 'C' }, timeoutMs: 15_000, ...(stdin === undefined ? {} : { stdin }) });
 
-export type PortRuleOptions = {
+export type Targets = {
+  /** The range that holds the published ports, here and on other nodes. */
+  ports: Ports;
+  controlPlane: readonly ControlPlaneAddress[];
+  /** IPv4 addresses of other nodes with published ports. */
+  neighbours: readonly string[];
+};
+export type PortRuleOptions = Targets & {
   /** Addresses of all project networks, as CIDR. */
   pool: string;
-  /** IPv4 addresses or networks. */
-  proxies: readonly string[];
-  /** The range that holds the published ports. */
-  ports: Ports;
-  /** Containers of projects cannot open connections to these. */
-  controlPlane: readonly ControlPlaneAddress[];
+  /** IPv4 addresses or networks; null: not known. */
+  proxies: readonly string[] | null;
+  /** The bridge of build steps, if nothing else uses it; else null. Used only while the proxies are not known. */
+  builds: string | null;
   run: RunIptables;
 };
+export type BuildRuleOptions = Targets & { builds: string | null; run: RunIptables };
 
-export function createPortRule({ pool, proxies, ports, controlPlane, run }: PortRuleOptions): PortRule {
-  // Packets of existing connections pass.
-  const established = '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN';
-  const allowed = proxies.map((proxy) => `-s ${proxy} -j RETURN`);
-  const chains: Record<string, readonly string[]> = {
-    // Traffic inside one project passes; the engine itself blocks traffic between projects.
-    [PUBLISHED]: [established, `-s ${pool} -m conntrack ! --ctstate DNAT -j RETURN`, ...allowed, '-j DROP'],
-    // The engine names its bridges docker0 and br-{id}.
-    [LOCAL]: [established, ...allowed, '-i docker0 -j DROP', '-i br-+ -j DROP'],
-    // The engine may have rewritten the address, so the rule compares the one that the container called.
-    [CONTROL]: controlPlane.flatMap(({ ip, port, here }) => [
-      `-p tcp -m conntrack --ctorigdst ${ip} --ctorigdstport ${port} -j DROP`,
-      ...(here ? [`-p tcp -m tcp --dport ${port} -m addrtype --dst-type LOCAL -j DROP`] : []),
-    ]),
-  };
-  const jumps = [
-    ['DOCKER-USER', '-d', pool, '-j', PUBLISHED],
-    ['INPUT', '-p', 'tcp', '--dport', `${ports.first}:${ports.last}`, '-j', LOCAL],
-    ['DOCKER-USER', '-s', pool, '-j', CONTROL],
-    ['INPUT', '-s', pool, '-j', CONTROL],
-  ];
+type Plan = { chains: Record<string, readonly string[]>; jumps: readonly (readonly string[])[] };
+
+// Packets of existing connections pass.
+const ESTABLISHED = '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN';
+
+/** Rules for traffic that leaves a container. */
+const forbidden = ({ ports, controlPlane, neighbours }: Targets): string[] => [
+  // A client of the container may have a port of this range too: its answers pass.
+  ...(neighbours.length === 0 ? [] : [ESTABLISHED]),
+  // The engine may have rewritten the address, so the rule compares the one that the container called.
+  ...controlPlane.flatMap(({ ip, port, here }) => [
+    `-p tcp -m conntrack --ctorigdst ${ip} --ctorigdstport ${port} -j DROP`,
+    ...(here ? [`-p tcp -m tcp --dport ${port} -m addrtype --dst-type LOCAL -j DROP`] : []),
+  ]),
+  ...neighbours.map((ip) => `-d ${ip} -p tcp -m tcp --dport ${ports.first}:${ports.last} -j DROP`),
+];
+
+/** For a deploy node. */
+export function createPortRule(options: PortRuleOptions): PortRule {
+  const { pool, proxies, builds, ports } = options;
+  const allowed = (proxies ?? []).map((proxy) => `-s ${proxy} -j RETURN`);
+  const steps = builds === null ? [] : [`-i ${builds} -j DROP`];
+  return createRule(options.run, {
+    chains: {
+      [PUBLISHED]: [
+        ESTABLISHED,
+        // Traffic inside one project passes; the engine itself blocks traffic between projects.
+        `-s ${pool} -m conntrack ! --ctstate DNAT -j RETURN`,
+        ...(proxies === null ? [`-s ${pool} -j DROP`, ...steps] : [...allowed, '-j DROP']),
+      ],
+      [LOCAL]: [
+        ESTABLISHED,
+        // The engine names its bridges docker0 and br-{id}.
+        ...(proxies === null ? [`-s ${pool} -j DROP`, ...steps] : [...allowed, '-i docker0 -j DROP', '-i br-+ -j DROP']),
+      ],
+      [CONTROL]: forbidden(options),
+    },
+    jumps: [
+      ['DOCKER-USER', '-d', pool, '-j', PUBLISHED],
+      ['INPUT', '-p', 'tcp', '--dport', `${ports.first}:${ports.last}`, '-j', LOCAL],
+      ['DOCKER-USER', '-s', pool, '-j', CONTROL],
+      ['INPUT', '-s', pool, '-j', CONTROL],
+    ],
+  });
+}
+
+/** For a builder. Without a bridge of its own for build steps, nothing is closed. */
+export function createBuildRule({ builds, run, ...targets }: BuildRuleOptions): PortRule {
+  return createRule(run, {
+    chains: { [BUILDS]: builds === null ? [] : forbidden(targets) },
+    jumps: builds === null ? [] : ['DOCKER-USER', 'INPUT'].map((chain) => [chain, '-i', builds, '-j', BUILDS]),
+  });
+}
+
+function createRule(run: RunIptables, { chains, jumps }: Plan): PortRule {
   /** The rules as iptables prints them, which differs from the input. */
   let shown: string | null = null;
   const show = async (): Promise<string> =>
-    (await Promise.all([PUBLISHED, LOCAL, CONTROL].map((chain) => run(['iptables', ...WAIT, '-S', chain]))))
-      .map(({ stdout }) => stdout)
-      .join('');
+    (await Promise.all(Object.keys(chains).map((chain) => run(['iptables', ...WAIT, '-S', chain])))).map(({ stdout }) => stdout).join('');
   const isThere = async (jump: readonly string[]): Promise<boolean> => (await run(['iptables', ...WAIT, '-C', ...jump])).code === 0;
 
   async function apply(): Promise<string | null> {

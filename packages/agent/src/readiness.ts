@@ -1,6 +1,7 @@
 /** Answers /readyz of the agent. Pure, so that every reason is a row of a test. */
 
-export type Readiness = { ready: boolean; reasons: string[] };
+/** `notes`: what an operator should know, which keeps no work away. */
+export type Readiness = { ready: boolean; reasons: string[]; notes: string[] };
 export type ReadinessFacts = {
   /** Folders that the agent cannot write to (writable.ts). */
   folderProblems: readonly string[];
@@ -16,6 +17,7 @@ export type ReadinessFacts = {
   /** Null before the engine was first asked. */
   engineOk: boolean | null;
   portProblem: string | null;
+  portNotes: string[];
 };
 
 /** Three missed registrations. */
@@ -31,5 +33,5 @@ export function readinessOf(facts: ReadinessFacts): Readiness {
   else if (!facts.hasPolledTasks) reasons.push('no task list from the control plane yet');
   if (facts.engineOk === false) reasons.push('the container engine does not answer');
   if (facts.portProblem !== null) reasons.push(`the firewall rules of PROXY_IPS are not in force: ${facts.portProblem}`);
-  return { ready: reasons.length === 0, reasons };
+  return { ready: reasons.length === 0, reasons, notes: facts.portNotes };
 }

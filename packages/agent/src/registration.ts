@@ -7,10 +7,12 @@ import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
 import { BUILD_SETTINGS, GIT_ACCESS } from '@berth/wire/git';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
+import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
 import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
 import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from './engine-status.ts';
+import type { PortGuard } from './port-guard.ts';
 import { type ListNodeContainers, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
 import type { Meter } from './usage/meter.ts';
@@ -44,6 +46,8 @@ export type RegistrationDeps = {
   /** The control plane’s /readyz warns if these are not set. */
   limits: { publishIp: string | undefined; defaultMemory: number | undefined };
   credentials: Credentials;
+  /** Takes over the addresses of nodes with published ports; null: this agent does not ask for them. */
+  neighbours: PortGuard['knows'];
   /** Features of this agent that are not part of the contract. */
   capabilities: () => readonly string[];
   hostIp: () => Promise<string>;
@@ -72,6 +76,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
   let isUnknown = false;
   let lastOkAt: number | null = null;
   let lastAnswerAt: string | null = null;
+  let neighboursEtag = '';
 
   /** Undefined if the containers are unknown, which is not the same as an empty list. */
   async function observedContainers(signal: AbortSignal): Promise<ObservedContainer[] | undefined> {
@@ -133,6 +138,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       arch: deps.engine.arch(),
       ...(engine === null ? {} : { engine }),
       ...(disk === null ? {} : { disk }),
+      ...(deps.neighbours === null ? {} : { neighbours_etag: neighboursEtag }),
       ...(deps.role === 'deploy' ? { publish_ip: deps.limits.publishIp ?? null, default_memory: deps.limits.defaultMemory ?? null } : {}),
     };
     await failPoint('agent.register.before');
@@ -142,7 +148,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
           ...body,
           capabilities: [
             ...(maySave ? ['node_secret'] : []),
-            ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS, LOOK_CAPABILITY] : []),
+            ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY] : []),
             ...deps.capabilities(),
           ],
         },
@@ -153,6 +159,10 @@ export function createRegistration(deps: RegistrationDeps): Registration {
     await failPoint('agent.register.after');
     lastOkAt = Date.now();
     lastAnswerAt = node.last_seen_at;
+    if (node.neighbours !== undefined) {
+      neighboursEtag = node.neighbours.etag;
+      deps.neighbours?.(node.neighbours.addresses);
+    }
     evictDeleted(node.forget ?? []);
     deps.volumes?.work({ remove: node.remove_volumes ?? [], setAside: node.set_aside_volumes ?? [] });
     return node;

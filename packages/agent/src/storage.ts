@@ -16,6 +16,8 @@ export type Storage = {
   /** Null before the first count. */
   free: number | null;
 };
+/** `free` is the smaller one of the other two: bytes left of MAX_STORAGE, and on the disk. They may be negative. */
+export type Room = { max: number; free: number; budget: number; disk: number };
 export type StorageOptions = { root: string; maxStorage: number | undefined; inherit: NodeJS.ProcessEnv; log: Logger };
 export type Reservation = { wrote(bytes: number): void; release(): void };
 export type StorageMeter = {
@@ -23,8 +25,8 @@ export type StorageMeter = {
   read(signal: AbortSignal): Promise<Storage>;
   /** Used bytes of SVC_ROOT; null before the first count. */
   used(): number | null;
-  /** Waits for the first count and rejects if it fails. `free` may be negative. */
-  now(signal: AbortSignal): Promise<{ max: number; free: number }>;
+  /** Waits for the first count and rejects if it fails. */
+  now(signal: AbortSignal): Promise<Room>;
   reserve(bytes: number): Reservation;
   /** Adds bytes that were copied; a negative number for bytes that were freed. */
   add(bytes: number): void;
@@ -68,11 +70,12 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       await orAbandon(counted(signal), signal, DU_MS + END_MS, 0);
     }
   }
-  async function measure(): Promise<{ max: number; free: number | null }> {
+  async function measure(): Promise<Room | { max: number; free: null }> {
     const disk = await statfsUpwards(root);
     const max = maxStorage ?? disk.size;
-    const left = sum('bytes') - sum('written');
-    return { max, free: used === null ? null : Math.min(max - used - sum('bytes'), disk.free - left) };
+    if (used === null) return { max, free: null };
+    const [budget, left] = [max - used - sum('bytes'), disk.free - sum('bytes') + sum('written')];
+    return { max, free: Math.min(budget, left), budget, disk: left };
   }
 
   return {
@@ -88,9 +91,9 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
     async now(signal) {
       await firstCount(signal);
       signal.throwIfAborted();
-      const { max, free } = await measure();
-      if (free === null) throw new Error(`counting the used bytes of ${root} failed; see the agent’s log`);
-      return { max, free };
+      const room = await measure();
+      if (room.free === null) throw new Error(`counting the used bytes of ${root} failed; see the agent’s log`);
+      return room;
     },
     reserve(bytes) {
       const reservation = { bytes, written: 0 };

@@ -37,3 +37,10 @@ it('reads several secrets, the current one first, and inherits few variables', (
   expect(config.AGENT_SECRET).toEqual(['new', 'old']);
   expect(config.inherit).toEqual({ PATH: '/bin' });
 });
+it('REGISTRY_URL is the address of a server, without a path', () => {
+  expect(readConfig({ ...good, REGISTRY_URL: 'http://registry:5000/' }).REGISTRY_URL).toBe('http://registry:5000');
+  for (const wrong of ['registry:5000', 'http://registry/v2', 'http://me:secret@registry', 'http://registry?x=1'])
+    expect(() => readConfig({ ...good, REGISTRY_URL: wrong }), wrong).toThrow(/REGISTRY_URL: must be an http or https URL/);
+  // In compose, an empty value switches the clean-up off.
+  expect(readConfig({ ...good, REGISTRY_CONFIG: '' }).REGISTRY_CONFIG).toBeUndefined();
+});

@@ -2,7 +2,7 @@ import type { Images } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
 import { createDeployHandler, type DeployDeps } from '../src/tasks/deploy.ts';
 
-const images = { protect: () => () => undefined, cleanLater: () => undefined } as unknown as Images;
+const images = { protect: () => () => undefined, removed: async () => undefined, cleanLater: () => undefined } as unknown as Images;
 
 /** The deploy handler of a separate agent, which shares no memory with others, on the given engine. */
 export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
@@ -10,6 +10,8 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     docker,
     listContainers: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
     images,
+    keepRoom: async () => undefined,
+    pulled: async () => undefined,
     locks: createLocks(),
     secretFiles: {
       problem: null,

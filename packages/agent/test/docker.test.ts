@@ -1,8 +1,54 @@
-/** Options of the docker command. */
-import { expect, it } from 'vitest';
-import { mountOption } from '../src/tools/docker.ts';
+/** Options of the docker command, and pulls while the registry restarts. */
+import type { ExecResult } from '@berth/kit/exec';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createDocker, mountOption } from '../src/tools/docker.ts';
+import type { DockerCli } from '../src/tools/docker-cli.ts';
 
 it.each([
   [{ source: '/svc/mounts/d/a', target: '/data/a', readonly: true }, 'type=bind,src=/svc/mounts/d/a,dst=/data/a,readonly'],
   [{ source: '/mnt/a, b', target: '/data/"x"', readonly: false }, 'type=bind,"src=/mnt/a, b","dst=/data/""x"""'],
 ])('mountOption(%j)', (mount, text) => expect(mountOption(mount)).toBe(text));
+
+describe('a pull', () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+  const REFUSED = 'Error response from daemon: Get "http://10.0.0.1:5000/v2/": dial tcp 10.0.0.1:5000: connect: connection refused';
+  const NO_ROUTE = 'Error response from daemon: error parsing HTTP 404 response body: invalid character: "404 page not found\\n"';
+  const UNKNOWN = 'Error response from daemon: manifest for r:5000/shop@sha256:1 not found: manifest unknown';
+
+  /** Pulls with an engine that answers with these errors, then with success. Returns how often it was asked, and how it ended. */
+  async function pull(errors: string[], signal = new AbortController().signal): Promise<{ asked: number; ended: string; said: string[] }> {
+    let asked = 0;
+    const said: string[] = [];
+    const run = async (): Promise<ExecResult> => {
+      const stderr = errors[asked++] ?? '';
+      return { argv: [], code: stderr === '' ? 0 : 1, signal: null, stdout: '', stdoutCut: false, stderr, ended: null };
+    };
+    const docker = createDocker({ run } as unknown as DockerCli, { scratchDir: '/nowhere' });
+    const ended = docker.pull('r:5000/shop@sha256:1', { signal, timeoutMs: 60_000, onLine: (line) => said.push(line) }).then(
+      () => 'pulled',
+      (error: { code?: string; message: string }) => error.code ?? error.message,
+    );
+    await vi.advanceTimersByTimeAsync(20_000);
+    return { asked, ended: await ended, said };
+  }
+
+  it('waits while the registry restarts, directly and behind Traefik', async () => {
+    expect(await pull([REFUSED, NO_ROUTE])).toEqual({
+      asked: 3,
+      ended: 'pulled',
+      said: ['the registry does not answer; next attempt in 1 s', 'the registry does not answer; next attempt in 2 s'],
+    });
+  });
+  it('ends when the registry stays away', async () => {
+    expect(await pull(Array.from({ length: 9 }, () => REFUSED))).toMatchObject({ asked: 4, ended: 'registry_unreachable' });
+  });
+  it('is not repeated for an image that is not there', async () => {
+    expect(await pull([UNKNOWN])).toEqual({ asked: 1, ended: 'image_pull_failed', said: [] });
+  });
+  it('ends at once when the task is taken away', async () => {
+    const stop = new AbortController();
+    setTimeout(() => stop.abort(new Error('taken away')), 500);
+    expect(await pull([REFUSED, REFUSED], stop.signal)).toMatchObject({ asked: 1, ended: 'taken away' });
+  });
+});

@@ -3,9 +3,20 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildTask, deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, startRealParts, startSite } from './real-parts.ts';
 import { silentLogger } from '@berth/kit/log';
+import { toolsDir } from '@berth/testbed/config';
+import { layerOf, pushImage, registryHeaders } from '@berth/testbed/images';
 import { waitFor } from '@berth/testbed/wait';
+import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { createImages } from '../src/images.ts';
+import { createEngineSpace, type EngineSpace } from '../src/engine-space.ts';
+import { createEvictableImages } from '../src/evictable-images.ts';
+import { createImages, type Images } from '../src/images.ts';
+import { createLocks } from '../src/locks.ts';
+import { createRegistryApi } from '../src/registry/api.ts';
+import { createRoom, type Room } from '../src/room.ts';
+import { createStorage } from '../src/storage.ts';
+import { engineUse, imageSizes, pruneBuildCache } from '../src/tools/engine-use.ts';
+import { createIsInsecure } from '../src/tools/insecure.ts';
 import { createDocker, type Docker } from '../src/tools/docker.ts';
 import { createDockerCli, type DockerCli } from '../src/tools/docker-cli.ts';
 
@@ -23,6 +34,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
       configDir: join(parts.dir, configDir),
       inherit: { PATH: process.env['PATH'] },
       dockerHost: parts.engine.host,
+      pluginsDir: join(toolsDir, 'docker-plugins'),
     });
     await cli.useRegistry(null);
     return { cli, docker: createDocker(cli, { scratchDir: parts.dir }) };
@@ -46,6 +58,148 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     await parts.engine.docker(['rm', 'user']);
   });
 
+  describe('its disk', () => {
+    const MB = 1_000_000;
+    const signal = AbortSignal.timeout(300_000);
+    type Disk = { cli: DockerCli; docker: Docker; images: Images; space: EngineSpace; roomOf: (max: number) => Room };
+    async function diskOf(keep: number): Promise<Disk> {
+      const { cli, docker } = await ownDocker('docker-disk');
+      const { address, user = '', password = '' } = parts.registry;
+      await cli.useRegistry({ address, user, password });
+      const settings = () => ({ registry_addr: address, registry_user: user, registry_password: password, base_domain: '' });
+      const images = createImages({ docker, keepNewest: () => keep, log: silentLogger() });
+      const evictable = createEvictableImages({
+        docker,
+        images,
+        sizes: (during) => imageSizes(cli, during),
+        keepNewest: () => keep,
+        registry: () => address,
+        registryHas: createRegistryApi({ settings, isInsecure: createIsInsecure(cli), url: undefined }).holds,
+        log: silentLogger(),
+      });
+      const root = join(parts.dir, 'svc');
+      const space = createEngineSpace({ cli, images: evictable, root });
+      const roomOf = (max: number): Room =>
+        createRoom({
+          storage: createStorage({ root, maxStorage: max, inherit: { PATH: process.env['PATH'] }, log: silentLogger() }),
+          datasets: null,
+          engine: space,
+          engineMax: max,
+          locks: createLocks(),
+          watermarks: { high: 0.9, low: 0.8 },
+          log: silentLogger(),
+        });
+      return { cli, docker, images, space, roomOf };
+    }
+    const usedBy = async ({ cli }: Disk): Promise<number> => {
+      const { images, build_cache } = await engineUse(cli, signal);
+      return (images ?? 0) + (build_cache ?? 0);
+    };
+    /** Pushes and pulls images of 10 MB of their own on one base layer of 20 MB, the first one first. Returns their references. */
+    async function release(disk: Disk, project: string, tags: readonly string[]): Promise<string[]> {
+      const base = layerOf({ 'base.bin': randomBytes(20 * MB) });
+      const refs: string[] = [];
+      for (const [i, tag] of tags.entries()) {
+        const made = new Date(Date.UTC(2026, 9, 1 + i)).toISOString();
+        const layers = [base, layerOf({ [`${tag}.bin`]: randomBytes(10 * MB) })];
+        const { digest } = await pushImage(parts.registry, project, tag, layers, { command: ['/none'], created: made });
+        const ref = `${parts.registry.address}/${project}@${digest}`;
+        await disk.docker.pull(ref, { signal, timeoutMs: 60_000, onLine: () => undefined });
+        refs.push(ref);
+      }
+      return refs;
+    }
+    const left = async (disk: Disk, project: string): Promise<string[]> =>
+      (await disk.docker.images(`${parts.registry.address}/${project}`)).flatMap(({ refs }) => refs).sort();
+
+    it('images of kept releases go oldest first, as many as needed; running and protected ones and the only copy stay', async () => {
+      const disk = await diskOf(9);
+      const project = `kept-${Date.now()}`;
+      const [lost = '', oldest = '', running = '', deploying = '', newest = ''] = await release(disk, project, ['a', 'b', 'c', 'd', 'e']);
+      await pruneBuildCache(disk.cli, 0, signal);
+      await parts.engine.docker(['create', '--name', project, running]);
+      disk.images.protect(deploying);
+      const url = `${parts.registry.url}/v2/${project}/manifests/${lost.split('@')[1]}`;
+      expect((await fetch(url, { method: 'DELETE', headers: registryHeaders(parts.registry) })).status).toBe(202);
+
+      // Each image alone frees 10 MB; the layer that they share stays.
+      const contents = await disk.space.count(signal);
+      expect(contents.disk).toMatchObject({ isOwn: false });
+      const mine = contents.candidates.filter(({ refs }) => refs.some((ref) => ref.includes(project)));
+      expect(mine.map(({ kept, refs, bytes }) => [kept, refs[0], Math.round(bytes / MB)])).toEqual([
+        [true, oldest, 10],
+        [true, newest, 10],
+      ]);
+      const used = await usedBy(disk);
+      await disk.roomOf(Math.round((used - 5 * MB) / 0.9)).keep(signal, { recount: true });
+      expect(await left(disk, project)).toEqual([lost, running, deploying, newest].sort());
+      expect(await usedBy(disk)).toBeLessThanOrEqual(used - 9 * MB);
+
+      // Not enough for the budget, whatever goes: nothing that a rollback needs goes.
+      await disk.roomOf(25 * MB).keep(signal, { recount: true });
+      expect(await left(disk, project)).toContain(newest);
+
+      // A rollback gets the evicted image again.
+      await disk.docker.pull(oldest, { signal, timeoutMs: 60_000, onLine: () => undefined });
+      expect(await disk.docker.hasImage(oldest, signal)).toBe(true);
+      await parts.engine.docker(['rm', project]);
+      await parts.engine.docker(['image', 'rm', ...(await left(disk, project))]);
+    }, 120_000);
+
+    it('an image is removed while another one with the same base layer is pulled', async () => {
+      const disk = await diskOf(1);
+      const project = `pulled-${Date.now()}`;
+      const [old = '', next = ''] = await release(disk, project, ['a', 'b']);
+      await parts.engine.docker(['image', 'rm', next]);
+      const pulling = disk.docker.pull(next, { signal, timeoutMs: 60_000, onLine: () => undefined });
+      disk.images.protect(next);
+      expect(await disk.images.remove([old])).toBe(true);
+      await pulling;
+      expect(await left(disk, project)).toEqual([next]);
+      const made = await parts.engine.docker(['create', next]);
+      await parts.engine.docker(['rm', made.stdout.trim()]);
+      await parts.engine.docker(['image', 'rm', next]);
+    }, 60_000);
+
+    it('the build cache is pruned while a build runs, and a prune that is killed can be repeated', async () => {
+      const disk = await diskOf(1);
+      const fill = (n: number, more = ''): Promise<unknown> =>
+        parts.engine.docker(['build', '--quiet', '--tag', `fill:${n}`, '-'], {
+          input: `FROM busybox:stable\nRUN dd if=/dev/urandom of=/x bs=1M count=8 && echo ${n} ${Date.now()}\n${more}`,
+          deadlineMs: 90_000,
+        });
+      for (const n of [1, 2, 3]) await fill(n);
+      await parts.engine.docker(['image', 'rm', 'fill:1', 'fill:2', 'fill:3']);
+      const cache = async (): Promise<number> => (await engineUse(disk.cli, signal)).build_cache ?? 0;
+      const before = await cache();
+      expect(before).toBeGreaterThan(24 * MB);
+
+      const killed = new AbortController();
+      const pruning = pruneBuildCache(disk.cli, 0, killed.signal);
+      setImmediate(() => killed.abort(new Error('killed')));
+      await expect(pruning).rejects.toThrow('killed');
+      expect(await cache()).toBeLessThanOrEqual(before);
+
+      let built = false;
+      const building = fill(4, 'RUN sleep 5 && test -s /x && echo done > /done\nRUN test -s /x -a -s /done\n').then(() => (built = true));
+      const isBuilding = async (): Promise<boolean> => built || (await cache()) > 8 * MB;
+      await Promise.race([building, waitFor('the first step of the build is in the cache', isBuilding, { deadlineMs: 60_000 })]);
+      await pruneBuildCache(disk.cli, 0, signal);
+      await building;
+      await parts.engine.docker(['image', 'rm', 'fill:4']);
+
+      await pruneBuildCache(disk.cli, 0, signal);
+      expect(await cache()).toBe(0);
+    }, 180_000);
+
+    it('an engine that does not answer is an error, and not an engine without images', async () => {
+      const cli = createDockerCli({ configDir: join(parts.dir, 'docker-none'), inherit: {}, dockerHost: 'unix:///run/berth-no-such.sock' });
+      await cli.useRegistry(null);
+      await expect(imageSizes(cli, signal)).rejects.toThrow();
+      await expect(engineUse(cli, signal)).rejects.toThrow();
+    });
+  });
+
   it('a registration reports the engine’s version, its architecture and its disk use', { timeout: 60_000 }, async () => {
     const site = await startSite(parts);
     const first = await until('a register', () => site.plane.registers[0]);
@@ -54,6 +208,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
     const disk = await until('a counted disk', () => site.plane.registers.findLast((r) => r.disk !== undefined)?.disk);
     expect(disk.images).toBeGreaterThan(0);
     expect(disk.total).toBeGreaterThan(disk.free);
+    expect(disk.evictable).toMatchObject({ build_cache: expect.any(Number), images: expect.any(Array), own_disk: null });
     await site.stop();
   });
 

@@ -8,7 +8,7 @@ it('the health server answers /healthz, /readyz and /metrics', async () => {
   const server = await startHealthServer(
     { host: '127.0.0.1', port: 0 },
     {
-      readiness: () => Promise.resolve({ ready: reasons.length === 0, reasons }),
+      readiness: () => Promise.resolve({ ready: reasons.length === 0, reasons, notes: [] }),
       metrics: () =>
         broken ? Promise.reject(new Error('out of order')) : Promise.resolve({ type: 'text/plain; version=0.0.4', text: 'a 1\n' }),
     },

@@ -153,9 +153,9 @@ it('a scrape starts no count of the disks', async () => {
   const use = createDiskUse({
     folders: ['/'],
     datasets: () => 0,
-    engineUse: async () => {
+    engine: async () => {
       counts += 1;
-      return { root: null, images: 1, build_cache: 1 };
+      return { root: null, images: 1, build_cache: 1, build_cache_unused: 1, candidates: [], disk: null };
     },
     onFirst: () => undefined,
     log: silentLogger(),

@@ -10,6 +10,7 @@ import { deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
 
 const POOL = '10.98.0.0/26';
+const REST = { builds: null, neighbours: [] };
 
 describe.skipIf(missingParts !== undefined)('projects side by side', () => {
   let parts: RealParts;
@@ -102,6 +103,8 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
         proxies: ['10.200.0.1'],
         ports: { first: 32_768, last: 60_999 },
         controlPlane: [],
+        ...REST,
+        ...REST,
         run: filter,
       }).ensure(),
     ).toBeNull();
@@ -118,6 +121,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
       proxies: ['10.200.0.1', parts.engine.gatewayIp],
       ports: { first: 32_768, last: 60_999 },
       controlPlane: [],
+      ...REST,
       run: filter,
     });
     expect(await rule.ensure()).toBeNull();
@@ -145,6 +149,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
       proxies: [],
       ports: { first: 32_768, last: 60_999 },
       controlPlane: [],
+      ...REST,
       run: async (argv) => ({
         code: argv.includes('DOCKER-USER') ? 1 : 0,
         stdout: '',

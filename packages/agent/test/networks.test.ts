@@ -28,6 +28,7 @@ function engine(networks: Network[], used: string[] = []) {
       return `id-${networks.length - 1}`;
     },
     isUsed: async (id) => used.includes(id),
+    defaultNetwork: async () => ({ bridge: 'docker0', isShared: false }),
     async remove(id) {
       removed.push(id);
       networks.splice(
@@ -118,6 +119,8 @@ it('settings: validates the pool, the proxy addresses and the default memory', (
     { PROJECT_NETWORK_POOL: '10.0.0.0/29' },
     { PROJECT_NETWORK_POOL: 'fd00::/64' },
     { PROXY_IPS: 'proxy.example' },
+    { FIREWALL: 'off', PROXY_IPS: '10.0.0.1' },
+    { FIREWALL: 'on' },
     { PROXY_IPS: '10.0.0.1', PROJECT_NETWORK_POOL: 'none' },
     // The firewall rules cover IPv4 only: a port that is published on IPv6 would stay open.
     { PROXY_IPS: '10.0.0.1', PUBLISH_IP: '::' },
@@ -140,7 +143,8 @@ it('the control plane is closed at its address, at every address of this node if
       given += stdin;
       return { code: argv.includes('-C') ? 1 : 0, stdout: '', stderr: '' };
     };
-    await createPortRule({ pool: '10.217.0.0/16', proxies: [], ports: { first: 1, last: 2 }, controlPlane, run }).ensure();
+    const options = { pool: '10.217.0.0/16', proxies: [], builds: null, neighbours: [], ports: { first: 1, last: 2 }, controlPlane, run };
+    await createPortRule(options).ensure();
     return given.split('\n').filter((line) => line.startsWith('-A BERTH-CONTROL'));
   };
   expect(await rulesFor([])).toEqual([]);

@@ -45,6 +45,7 @@ async function agent(given: { id: string }) {
     inventory: null,
     volumes: null,
     usage: null,
+    neighbours: null,
     revive: async () => false,
     log: silentLogger(),
     nodeName: 'node',

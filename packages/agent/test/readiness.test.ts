@@ -12,10 +12,11 @@ const READY: ReadinessFacts = {
   hasPolledTasks: true,
   engineOk: true,
   portProblem: null,
+  portNotes: [],
 };
 
 it('is ready without a problem, also before the engine was first asked', () => {
-  expect(readinessOf(READY)).toEqual({ ready: true, reasons: [] });
+  expect(readinessOf(READY)).toEqual({ ready: true, reasons: [], notes: [] });
   expect(readinessOf({ ...READY, engineOk: null }).ready).toBe(true);
 });
 
@@ -30,7 +31,15 @@ it.each<[Partial<ReadinessFacts>, string]>([
   [{ engineOk: false }, 'the container engine does not answer'],
   [{ portProblem: 'iptables: no such chain' }, 'the firewall rules of PROXY_IPS are not in force: iptables: no such chain'],
 ])('with %o the reason is %s', (facts, reason) => {
-  expect(readinessOf({ ...READY, ...facts })).toEqual({ ready: false, reasons: [reason] });
+  expect(readinessOf({ ...READY, ...facts })).toEqual({ ready: false, reasons: [reason], notes: [] });
+});
+
+it('notes do not make it unready', () => {
+  expect(readinessOf({ ...READY, portNotes: ['PROXY_IPS is not set'] })).toEqual({
+    ready: true,
+    reasons: [],
+    notes: ['PROXY_IPS is not set'],
+  });
 });
 
 it('names all reasons', () => {

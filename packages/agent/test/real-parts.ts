@@ -66,6 +66,8 @@ export async function startSite(parts: RealParts, env: Record<string, string> = 
     STATE_DIR: stateDir,
     SVC_ROOT: join(parts.dir, 'svc'),
     LISTEN: '127.0.0.1:0',
+    // The agent runs outside its engine's network: the rules would be those of this machine.
+    FIREWALL: 'off',
     ...env,
   });
   const log =

@@ -31,7 +31,7 @@ it('when the task that started the count is cancelled, the other task still gets
   first.abort(new Error('cancelled'));
   await cancelled;
   await writeFile(join(dir, 'go'), '');
-  expect(await second).toEqual({ max: 5_000, free: 4_000 });
+  expect(await second).toMatchObject({ max: 5_000, free: 4_000 });
 });
 
 it('a task that waits for the count of another is cancelled at once', async () => {

@@ -1,9 +1,12 @@
-/** Values of environment variables and secrets, and lists of many projects. */
-import { beforeAll, describe, expect, test } from 'vitest';
+/** Values of environment variables and secrets, custom domains, and lists of many projects. */
+import { startDnsServer } from '@berth/testbed/dns-server';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createProject } from '../../control-plane/test/api/harness.ts';
 import { type Person, serveOnce, signedIn } from './support.ts';
 
-const served = serveOnce({ env: { AUTH_SERVICE_URL: 'http://127.0.0.1:9' } });
+const dns = await startDnsServer({ 'www.shop.example': { a: ['192.0.2.1'] }, 'old.shop.example': { a: ['198.51.100.7'] } });
+afterAll(() => dns.stop());
+const served = serveOnce({ env: { AUTH_SERVICE_URL: 'http://127.0.0.1:9', PUBLIC_IPS: '192.0.2.1', DNS_SERVERS: dns.address } });
 let who: Person;
 const VALUE = 'hunter2-of-the-tests';
 
@@ -21,6 +24,45 @@ describe('env', () => {
     expect(JSON.parse((await who.berth(['env', 'list', 'shop', '--json'])).out)).toMatchObject({ env: { MODE: 'two\nlines\n' } });
     expect((await who.berth(['env', 'unset', 'MODE', '--project', 'shop'])).code).toBe(0);
     expect((await who.berth(['env', 'list', 'shop'])).out).toContain('no variables');
+  });
+});
+
+describe('domain', () => {
+  const domain = (...argv: string[]) => who.berth(['domain', ...argv]);
+
+  test('add, check and remove take any spelling of the name, and check fails while one leads elsewhere', async () => {
+    expect(await domain('add', 'WWW.Shop.example.', '--project', 'shop')).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^www\.shop\.example +ok +not published yet +192\.0\.2\.1$/m),
+      err: '',
+    });
+    expect((await domain('check', 'shop')).code).toBe(0);
+    expect(await domain('add', 'old.shop.example', '--project', 'shop')).toMatchObject({
+      code: 0,
+      err: expect.stringContaining('old.shop.example leads to 198.51.100.7, not to 192.0.2.1 (PUBLIC_IPS)'),
+    });
+    expect(await domain('check', 'shop')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('1 of 2 domains of shop have a problem: old.shop.example'),
+    });
+    expect((await domain('remove', 'OLD.shop.example', '--yes', '--project', 'shop')).code).toBe(0);
+    expect((await domain('list', 'shop')).out).not.toContain('old.shop.example');
+  });
+
+  test.each([
+    ['*.shop.example', 'has a wildcard'],
+    ['127.1', 'is an IP address'],
+    ['https://www.shop.example/', 'is not a host name like www.example.com'],
+    ['berth.localhost', 'is reserved for the platform'],
+    ['blog.berth.localhost', 'is under berth.localhost'],
+    ['www.shop.example', 'another project already has www.shop.example'],
+  ])('%s is refused, and the message names field and rule', async (name, rule) => {
+    if (name === 'www.shop.example') await createProject(served.api, { name: 'second', domain_prefix: 'second' });
+    const project = name === 'www.shop.example' ? 'second' : 'shop';
+    const { code, out, err } = await domain('add', name, '--project', project);
+    expect({ code, out }).toEqual({ code: 1, out: '' });
+    expect(err).toMatch(/domains\[\d\]: /);
+    expect(err).toContain(rule);
   });
 });
 

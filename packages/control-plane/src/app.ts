@@ -28,6 +28,7 @@ import type { BackupSettings } from './domain/backups.ts';
 import { createCacheIndex } from './domain/cache-index.ts';
 import { type Changes, createChanges } from './domain/changes.ts';
 import type { CertificateWatch, ConfigSource } from './domain/configuration.ts';
+import { normalDomains } from './domain/domains.ts';
 import { DEFAULT_LIMITS, type Limits } from './domain/facts.ts';
 import type { PolicySource } from './domain/policy.ts';
 import { REPORT_MS } from './domain/rotation.ts';
@@ -176,7 +177,13 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
     closers.add('routes', () => source.close());
     await source.refresh();
 
-    const policy = createPolicySource({ store: stores.policy, changes, baseDomain: config.BASE_DOMAIN, now, log });
+    const policy = createPolicySource({
+      store: stores.policy,
+      changes,
+      settings: { baseDomain: config.BASE_DOMAIN, domainQuarantineMs: config.DOMAIN_QUARANTINE },
+      now,
+      log,
+    });
     closers.add('policy', () => policy.close());
 
     const passwords = createPasswords(settings.passwordCost);
@@ -444,7 +451,7 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
       isLocal: (host) => isIP(host) !== 0 && isPrivateAddress(host),
     },
     reservedPrefixes: [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
-    ownHosts: ownHosts(config),
+    ownHosts: [...ownHosts(config), ...reservedHosts(config)],
     notes: notesOf(config),
     passwordCost: overrides.passwordCost ?? PASSWORD_COST,
     version: manifest.version,
@@ -454,6 +461,9 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
 
 /** Label of the proxy's dashboard (deploy/traefik/dynamic/dashboard.yml). */
 const PROXY_DASHBOARD = 'traefik';
+
+/** Other hosts that no project may take, in their normal form. */
+const reservedHosts = (config: Config): string[] => normalDomains((config.RESERVED_PREFIXES ?? []).filter((name) => name.includes('.')));
 
 /** Hosts of Berth's own addresses, in lower case. */
 function ownHosts(config: Config): string[] {

@@ -294,13 +294,13 @@ export const SETTINGS = {
     parse: hosts,
   },
   SMTP_URL: {
-    doc: 'SMTP server for notifications by e-mail: smtp://user:password@host:587 (STARTTLS if offered) or smtps://…:465',
+    doc: 'SMTP server for notifications by e-mail: smtp://user:password@host:587 (STARTTLS; required with a password, unless the host is loopback) or smtps://…:465 (docs/notifications.md)',
     shown: 'none: no e-mail',
     parse: smtpUrl,
   },
   SMTP_FROM: { doc: 'Sender of e-mails; required with SMTP_URL', shown: 'none', parse: mailAddress },
   RESERVED_PREFIXES: {
-    doc: 'Labels under BASE_DOMAIN that projects cannot use, comma-separated; `traefik` and labels of Berth’s own addresses are always reserved',
+    doc: 'Labels under BASE_DOMAIN that projects cannot use, and host names that cannot be custom domains, comma-separated; `traefik` and Berth’s own addresses are always reserved',
     shown: 'none',
     parse: list,
   },

@@ -61,6 +61,10 @@ function page<T>(rows: Rows<T>, query: URLSearchParams): { items: T[]; next_curs
 
 const named = <T extends { name: string }>(rows: T[], query: URLSearchParams): T[] =>
   query.has('name') ? rows.filter(({ name }) => name === query.get('name')) : rows;
+const withIds = <T extends { id: string }>(rows: T[], query: URLSearchParams): T[] => {
+  const ids = query.get('ids')?.split(',');
+  return ids === undefined ? rows : rows.filter(({ id }) => ids.includes(id));
+};
 
 function one<T extends { id: string }>(rows: readonly T[], wanted: string | undefined, nameOf: (row: T) => string): T {
   const row = rows.find((each) => each.id === wanted || nameOf(each) === wanted);
@@ -201,6 +205,31 @@ const cleanUps = (): AnswerOf<'cleanUps'> => ({
   ],
 });
 
+type RepositoryAsked = { git_url: string; branch: string | null };
+const repositoryLooks = new Map<string, RepositoryAsked>([['l-0', { git_url: 'https://git.example.org/team/shop.git', branch: null }]]);
+/** An address with `private` is refused; every other repository has the same branches and files. `id` null: no builder can look. */
+function looked(id: string | null, asked: RepositoryAsked, unavailable?: string): AnswerOf<'getRepositoryLook'> {
+  const base = { id, ...asked, requested_at: ago(0), found: null, error: null };
+  if (unavailable !== undefined) return { ...base, state: 'unavailable', unavailable };
+  if (asked.git_url.includes('private'))
+    return { ...base, state: 'failed', error: { code: 'git_credentials', message: 'The git server refused the access of the builder.' } };
+  const branches = ['trunk', 'develop', 'release/2.1'];
+  const branch = branches.find((name) => name === (asked.branch ?? 'trunk')) ?? null;
+  const dockerfiles = [
+    { path: 'web/Dockerfile', ports: [3000, 9090], targets: [{ name: 'web', ports: [3000, 9090] }] },
+    { path: 'worker/worker.dockerfile', ports: [], targets: [] },
+  ];
+  const found = {
+    default_branch: 'trunk',
+    branches,
+    branches_left_out: 0,
+    branch,
+    commit: branch === null ? null : '5bc2aec'.padEnd(40, '0'),
+  };
+  const files = branch === null ? [] : dockerfiles;
+  return { ...base, state: 'done', found: { ...found, dockerfiles: files, dockerfiles_left_out: 0, submodules: false, lfs: true } };
+}
+
 const HANDLERS: Handlers = {
   authMethods: () => ({ methods: ['gateway', 'password'] }),
   me: ({ world, role }) => ({ ...one(world.users, 'u-ada', ({ email }) => email), email: EMAIL[role], role }),
@@ -242,7 +271,7 @@ const HANDLERS: Handlers = {
   }),
   listProjects: ({ world, query, role }) =>
     page(
-      named(world.projects, query)
+      withIds(named(world.projects, query), query)
         .filter(({ name, domain_prefix, git_url }) =>
           `${name} ${domain_prefix} ${git_url}`.toLowerCase().includes(query.get('find')?.toLowerCase() ?? ''),
         )
@@ -251,6 +280,19 @@ const HANDLERS: Handlers = {
       query,
     ),
   getProject: (call) => shown(projectOf(call), call.role),
+  createRepositoryLook: ({ world, body }) => {
+    const asked = { git_url: String(body['git_url']), branch: (body['branch'] as string | null | undefined) ?? null };
+    // Nobody has joined a builder.
+    if (world.nodes.every(({ role }) => role !== 'builder')) return looked(null, asked, 'no builder is registered');
+    const id = `l-${repositoryLooks.size}`;
+    repositoryLooks.set(id, asked);
+    return { ...looked(id, asked), state: 'waiting', found: null, error: null };
+  },
+  getRepositoryLook: ({ params: { id = '' } }) => {
+    const asked = repositoryLooks.get(id);
+    if (asked === undefined) throw new Refusal('not_found', 'the look does not exist; it may be too old');
+    return looked(id, asked);
+  },
   createProject: ({ world, body, role }) => {
     const name = String(body['name']);
     if (world.projects.some((row) => row.name === name))
@@ -477,6 +519,34 @@ const HANDLERS: Handlers = {
       manifest_digest: digestOf(`${of.name} ${version}`),
     }));
     return page(rows, call.query);
+  },
+  datasetDiff: (call) => {
+    const of = datasetOf(call);
+    const version = (name: string): AnswerOf<'datasetDiff'>['from'] => {
+      const number = Number(call.query.get(name));
+      if (of.version === null || number > of.version)
+        throw new Refusal('not_found', `${of.name} has no version ${number}; its newest is ${of.version ?? 0}`);
+      if (number === 1)
+        throw new Refusal('not_found', `version 1 of ${of.name} was removed: Berth keeps the newest versions and those in use`);
+      return {
+        version: number,
+        created_at: ago(86_400 * (of.version - number + 1)),
+        files: of.files,
+        bytes: of.bytes,
+        manifest_digest: digestOf(`${number}`),
+      };
+    };
+    const [from, to] = [version('from'), version('to')];
+    const count = Math.abs(from.version - to.version) * 40;
+    const items = Array.from({ length: count }, (_, index) => {
+      const change = (['added', 'modified', 'removed'] as const)[index % 3] ?? 'added';
+      const [size, previous_size] = [change === 'removed' ? null : 41_000 + index, change === 'added' ? null : 40_000 + index];
+      const path = `readings/2026/11/station-${String(index).padStart(3, '0')}.csv`;
+      return { path, change, size, previous_size, checksum: size === null ? null : digestOf(path), previous_checksum: null };
+    });
+    const third = { files: Math.floor(count / 3), bytes: Math.floor(count / 3) * 41_000 };
+    const totals = { added: third, modified: { ...third, previous_bytes: third.bytes }, removed: third, complete: true };
+    return { from, to, totals, ...page(items, call.query) };
   },
   datasetHistory: (call) => {
     const version = Number(call.query.get('version') ?? datasetOf(call).version ?? 1);

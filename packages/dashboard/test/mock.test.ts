@@ -30,6 +30,7 @@ const IDS: Readonly<Record<string, string>> = {
   datasets: 'stations',
   users: 'u-grace',
   notifications: 'no-pager',
+  'repository-looks': 'l-0',
 };
 const READS = Object.entries(ROUTES as Record<string, Route>).filter(
   ([, { method, who, path, answer }]) =>
@@ -41,7 +42,10 @@ describe('answers', () => {
 
   it.each(READS)('%s fits its schema', async (_name, { path, answer }) => {
     const collection = /\/api\/([\w-]+)\/:id/.exec(path)?.[1] ?? '';
-    const at = path.replace(':id', IDS[collection] ?? 'x').replace('/api/placement', '/api/placement?project_id=p-explorer');
+    const at = path
+      .replace(':id', IDS[collection] ?? 'x')
+      .replace('/api/placement', '/api/placement?project_id=p-explorer')
+      .replace(/compare$/, 'compare?from=2&to=3');
     for (const [scenario, role] of [
       ['usual', 'admin'],
       ['hostile', 'admin'],

@@ -27,7 +27,7 @@ export type Answers = {
   passWithoutIdentity(cookie: string | undefined): Answer;
   refuse(decision: Refused, ask: Ask): Answer;
   /** The one-time code was redeemed: starts the session at this host. */
-  arrived(host: string, redirect: string, value: string, session: Session): Answer;
+  arrived(host: string, redirect: string, value: string, session: Session, cookieSeconds: number): Answer;
   /** The one-time code was already used. */
   used(host: string, redirect: string, ask: Ask): Answer;
   /** The decision is not possible at the moment (503). */
@@ -149,8 +149,8 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
       body: '',
     }),
     refuse,
-    arrived(host, to, value, session) {
-      const maxAgeSeconds = (session.expires_at - now()) / 1000;
+    arrived(host, to, value, session, cookieSeconds) {
+      const maxAgeSeconds = Math.min((session.expires_at - now()) / 1000, cookieSeconds);
       return redirect(urlOf(host, localPath(to)), [setCookie(SESSION_COOKIE, value, { maxAgeSeconds, secure })]);
     },
     used: (host, to, ask) =>

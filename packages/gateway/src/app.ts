@@ -25,6 +25,7 @@ import { createRedirects } from './redirect.ts';
 import { createSealer } from './sealer.ts';
 import { buildServer } from './server.ts';
 import { createSessions } from './session.ts';
+import { siteAt } from './site.ts';
 import { traceRequests } from './traces.ts';
 import { createVerify } from './verify.ts';
 
@@ -72,6 +73,7 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     allowed: allowedBy(config.ALLOWED_EMAILS),
     ...(overrides.peers === undefined ? {} : { peers: overrides.peers }),
   });
+  const platform = { baseDomain: config.BASE_DOMAIN, authHost: new URL(config.PUBLIC_URL).hostname };
   const deps: GatewayDeps = {
     config,
     secrets: secrets.read,
@@ -79,7 +81,7 @@ export async function createGateway(config: Config, overrides: Overrides): Promi
     policy,
     sessions: createSessions(keys, now),
     codes: createCodes(sealer, controlPlane, now),
-    redirects: createRedirects(config.PUBLIC_URL, config.BASE_DOMAIN, (host) => policy.view().domainByHost(host) !== undefined),
+    redirects: createRedirects(config.PUBLIC_URL, config.BASE_DOMAIN, (host) => siteAt(host, policy.view(), platform)?.claim),
     sealer,
     keys,
     now,

@@ -1,6 +1,7 @@
 /**
  * One-time codes transfer a session from the auth host to another host. A code is encrypted, so that the address bar does not show
- * its content. It is bound to the host and, by the hash of a nonce cookie, to the browser. The control plane remembers used codes.
+ * its content. It is bound to the host (a custom domain also to its present claim: it may move to another project meanwhile) and, by the
+ * hash of a nonce cookie, to the browser. The control plane remembers used codes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -18,6 +19,8 @@ type Content = {
   session: Omit<Session, 'begun_at'> & { begun_at?: number };
   host: string;
   challenge: string;
+  /** Absent for hosts of the platform, and in a code of an older gateway that runs beside this one. */
+  claim?: string;
   expires_at: number;
 };
 
@@ -26,13 +29,15 @@ export const challengeOf = (nonce: string): string => createHash('sha256').updat
 
 export function createCodes(sealer: Sealer, controlPlane: Client, now: () => number): OneTimeCodes {
   return {
-    mint(session, host, challenge) {
-      const content: Content = { id: randomBytes(18).toString('base64url'), session, host, challenge, expires_at: now() + CODE_TTL_MS };
+    mint(session, host, challenge, claim) {
+      const id = randomBytes(18).toString('base64url');
+      const content: Content = { id, session, host, challenge, ...(claim === undefined ? {} : { claim }), expires_at: now() + CODE_TTL_MS };
       return sealer.seal(PURPOSE, content, CODE_TTL_MS);
     },
-    read(code, host, nonce) {
+    read(code, host, nonce, claim) {
       const content = sealer.open<Content>(PURPOSE, code);
       if (content === null || nonce === undefined || content.host !== host) return null;
+      if (content.claim !== undefined && content.claim !== claim) return null;
       if (!sameText(challengeOf(nonce), content.challenge) || content.session.expires_at <= now()) return null;
       // An older gateway that runs beside this one does not write `begun_at`.
       return { id: content.id, session: { ...content.session, begun_at: content.session.begun_at ?? 0 }, expires_at: content.expires_at };

@@ -39,7 +39,7 @@ export type PolicyView = {
   /** Host without port, lower case. */
   projectByHost(host: string): Policy['projects'][number] | undefined;
   /** The custom domain with this name. site.ts says which of both counts. */
-  domainByHost(host: string): { project: Policy['projects'][number]; claim: string } | undefined;
+  domainByHost(host: string): { project: Policy['projects'][number]; claim: string; cookie_seconds?: number } | undefined;
   /** Also true if ALLOWED_EMAILS does not allow the address. */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;
@@ -62,10 +62,10 @@ export type PolicyClient = {
 
 /** Codes that transfer a session from the auth host to another host. They are short-lived, bound to host and browser, and work once. */
 export type OneTimeCodes = {
-  /** `challenge` is the hash of the browser's nonce at that host. */
-  mint(session: Session, host: string, challenge: string): string;
-  /** Checks everything except whether the code was used. */
-  read(code: string, host: string, nonce: string | undefined): { id: string; session: Session; expires_at: number } | null;
+  /** `challenge` is the hash of the browser's nonce at that host. `claim`: that of a custom domain. */
+  mint(session: Session, host: string, challenge: string, claim?: string): string;
+  /** Checks everything except whether the code was used. `claim`: the one that a custom domain has now. */
+  read(code: string, host: string, nonce: string | undefined, claim?: string): { id: string; session: Session; expires_at: number } | null;
   /** @throws UnreachableError if the control plane cannot be reached. */
   redeem(read: { id: string; expires_at: number }): Promise<'redeemed' | 'used'>;
 };
@@ -76,6 +76,8 @@ export type Redirects = {
   target(raw: string | undefined): string;
   /** Returns the host of a target on another host, or null if the target is on the auth host. */
   otherHost(target: string): string | null;
+  /** Returns the claim of a custom domain, or undefined for every other host. */
+  claimOf(host: string): string | undefined;
 };
 
 /** Encrypts and authenticates small values for cookies and states (AES-256-GCM). Each purpose has its own key. */

@@ -89,6 +89,8 @@ export type Decision =
       audience: Audience;
       code: { id: string; session: Session; expires_at: number };
       redirect: string;
+      /** Longest time for which the browser keeps the session cookie. */
+      cookieSeconds: number;
     }
   /** The one-time code is not usable. `signed_in`: the browser already has its session, from another tab or a second click. */
   | { kind: 'no_code'; why: 'signed_in' | 'no_nonce' | 'bad_code' | 'ended'; host: string; redirect: string }
@@ -122,7 +124,7 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
   const path = pathOf(ask.uri);
   if (isReservedPath(path))
     return path === SESSION_PATH && audience !== 'sso' && ask.method === 'GET'
-      ? arrival(ask, host, audience, context)
+      ? arrival(ask, { host, audience, cookieSeconds: site?.cookieSeconds ?? Number.POSITIVE_INFINITY }, site?.claim, context)
       : { kind: 'not_found' };
 
   if (ask.middleware.kind === 'project') {
@@ -167,15 +169,21 @@ function sessionIn(ask: Ask, audience: Audience, { sessions, view }: DecisionCon
 }
 
 /** Handles a browser that returns from the auth host with a one-time code. */
-function arrival(ask: Ask, host: string, audience: Audience, context: DecisionContext): Decision {
+function arrival(
+  ask: Ask,
+  at: { host: string; audience: Audience; cookieSeconds: number },
+  claim: string | undefined,
+  context: DecisionContext,
+): Decision {
+  const { host, audience } = at;
   const query = new URLSearchParams(ask.uri.slice(SESSION_PATH.length));
   const redirect = query.get('redirect') ?? '/';
   const nonces = noncesIn(ask.cookie, context.secure);
   for (const nonce of nonces) {
-    const code = context.codes.read(query.get('code') ?? '', host, nonce);
+    const code = context.codes.read(query.get('code') ?? '', host, nonce, claim);
     if (code === null) continue;
     return isActive(code.session, context.view)
-      ? { kind: 'redeem', host, audience, code, redirect }
+      ? { kind: 'redeem', ...at, code, redirect }
       : { kind: 'no_code', why: 'ended', host, redirect };
   }
   if (sessionIn(ask, audience, context) !== null) return { kind: 'no_code', why: 'signed_in', host, redirect };

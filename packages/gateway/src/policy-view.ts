@@ -18,7 +18,7 @@ export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, numbe
   const byHost = new Map(policy?.projects.flatMap((p) => p.hosts.map((host) => [host.toLowerCase(), p] as const)));
   const byDomain = new Map(
     policy?.projects.flatMap((project) =>
-      (project.domains ?? []).map(({ host, claim }) => [host.toLowerCase(), { project, claim }] as const),
+      (project.domains ?? []).map(({ host, ...domain }) => [host.toLowerCase(), { project, ...domain }] as const),
     ),
   );
   const disabled = new Set(policy?.disabled_users.map((email) => email.toLowerCase()));

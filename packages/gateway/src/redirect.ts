@@ -13,13 +13,15 @@ const ABSOLUTE = /^https?:\/\/[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?([/?#]|$)
 // oxlint-disable-next-line no-control-regex
 const SUSPECT = /[\u0000-\u0020\u007f-\u00a0\\\u2028\u2029\ufeff]/;
 
-/** `isDomain`: whether a project has this custom domain. */
-export function createRedirects(publicUrl: string, baseDomain: string, isDomain: (host: string) => boolean): Redirects {
+export function createRedirects(publicUrl: string, baseDomain: string, claimOf: Redirects['claimOf']): Redirects {
   const base = new URL(publicUrl);
   const isOurs = (url: URL): boolean =>
     url.protocol === base.protocol &&
     url.port === base.port &&
-    (url.hostname === base.hostname || url.hostname === baseDomain || url.hostname.endsWith(`.${baseDomain}`) || isDomain(url.hostname));
+    (url.hostname === base.hostname ||
+      url.hostname === baseDomain ||
+      url.hostname.endsWith(`.${baseDomain}`) ||
+      claimOf(url.hostname) !== undefined);
 
   return {
     target(raw) {
@@ -34,6 +36,7 @@ export function createRedirects(publicUrl: string, baseDomain: string, isDomain:
       const { hostname } = new URL(target);
       return hostname === base.hostname ? null : hostname;
     },
+    claimOf,
   };
 }
 

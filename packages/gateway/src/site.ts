@@ -11,6 +11,10 @@ export type Site = {
   project: Policy['projects'][number];
   /** At hosts under BASE_DOMAIN the project's own audience; at a custom domain one of this domain alone. */
   audience: Audience;
+  /** Only of a custom domain. */
+  claim?: string;
+  /** Longest time for which browsers keep the cookie; undefined: as long as the session. */
+  cookieSeconds?: number;
 };
 
 /** True for the auth host, BASE_DOMAIN and hosts under it: these are never custom domains. */
@@ -26,7 +30,8 @@ export function siteAt(host: string, view: PolicyView, platform: Platform): Site
   const domain = view.domainByHost(host);
   // A domain may belong to somebody else tomorrow, who then reads its cookies. They must open nothing: neither the project under
   // BASE_DOMAIN, nor the domain after it came back (`claim` differs then), nor a project that was public meanwhile (its epoch).
-  return domain === undefined
-    ? undefined
-    : { project: domain.project, audience: `domain:${host} ${domain.claim} ${audienceOfProject(domain.project)}` };
+  if (domain === undefined) return undefined;
+  const { project, claim, cookie_seconds } = domain;
+  const audience: Audience = `domain:${host} ${claim} ${audienceOfProject(project)}`;
+  return { project, audience, claim, ...(cookie_seconds === undefined ? {} : { cookieSeconds: cookie_seconds }) };
 }

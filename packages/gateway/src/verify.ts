@@ -125,7 +125,7 @@ export function createVerify(deps: VerifyDeps): Verify {
   }
 
   async function redeem(decision: Extract<Decision, { kind: 'redeem' }>, ask: Ask): Promise<Answer> {
-    const { code, host, audience, redirect } = decision;
+    const { code, host, audience, redirect, cookieSeconds } = decision;
     try {
       if ((await codes.redeem(code)) === 'used') {
         count('used');
@@ -133,7 +133,7 @@ export function createVerify(deps: VerifyDeps): Verify {
         return answers.used(host, redirect, ask);
       }
       count('arrived');
-      return answers.arrived(host, redirect, sessions.seal(code.session, audience), code.session);
+      return answers.arrived(host, redirect, sessions.seal(code.session, audience), code.session, cookieSeconds);
     } catch (error) {
       log.warn({ err: error, host }, 'one-time code could not be redeemed');
       count('unavailable');

@@ -90,6 +90,25 @@ describe('sign-in at a custom domain', () => {
     expect(retryPathOf(destination, redirects)).not.toContain(WWW);
   });
 
+  it('a one-time code from before the domain moved opens nothing for the next project, which needs a login of its own', async () => {
+    const { redirects, codes } = berth.gateway.deps;
+    const { arrivalOf } = await import('../src/login/destination.ts');
+    const arrival = (): URL =>
+      new URL(arrivalOf({ kind: 'target', target: `https://${WWW}/page`, challenge: challengeOf(NONCE) }, sessionOf(), redirects, codes));
+    const openAt = (url: URL, project: string): Promise<Reply> =>
+      at(WWW, { ...BROWSER, Cookie: `__Host-berth_nonce=${NONCE}`, 'X-Forwarded-Uri': `${url.pathname}${url.search}` }, project);
+    const [early, unused] = [arrival(), arrival()];
+    await publish({ ...ONE, domains: [] }, { ...TWO, domains: [{ host: WWW, claim: 'claim-2' }] });
+    const refused = await openAt(early, 'p2');
+    expect([refused.status, refused.headers['set-cookie']]).toEqual([400, undefined]);
+    expect((await openAt(arrival(), 'p2')).status).toBe(302);
+    // Nor after the first project has it again.
+    await publish({ ...ONE, domains: [{ host: WWW, claim: 'claim-3' }] }, TWO);
+    expect((await openAt(unused, 'p1')).status).toBe(400);
+    // A gateway of an earlier version makes codes without a claim.
+    expect((await at(WWW, { Cookie: await arrive(WWW) })).status).toBe(200);
+  });
+
   it('a device token works there, as at the project’s own host', async () => {
     const { createHash } = await import('node:crypto');
     const token = `berth_${'t'.repeat(43)}`;
@@ -103,6 +122,9 @@ describe('sign-in at a custom domain', () => {
     await waitFor('the token is known', async () => (await at(WWW, { Authorization: `Bearer ${token}` })).status === 200);
     const reply = await at(WWW, { Authorization: `Bearer ${token}` });
     expect(reply.headers['authorization']).toBeUndefined();
+    // Browsers send no cookie of another site to userinfo; a page there can send its token.
+    const seen = await berth.get('/_oauth/userinfo', { host: BASE, origin: `https://${WWW}`, authorization: `Bearer ${token}` });
+    expect([seen.status, seen.headers['access-control-allow-origin']]).toEqual([200, `https://${WWW}`]);
   });
 });
 
@@ -136,6 +158,22 @@ describe('a cookie of a custom domain', () => {
     await publish({ ...ONE, domains: [{ host: WWW, claim: 'claim-3' }] }, TWO);
     expect((await at(WWW, { Cookie })).status).toBe(401);
     expect((await at(WWW, { Cookie: await arrive(WWW) })).status).toBe(200);
+  });
+
+  it('stays in no browser for longer than the domain is kept for its project after a removal', async () => {
+    const maxAgeOf = async (host: string): Promise<number> => {
+      const query = new URLSearchParams({ code: berth.gateway.deps.codes.mint(sessionOf(), host, challengeOf(NONCE)), redirect: '/' });
+      const headers = { ...BROWSER, Cookie: `__Host-berth_nonce=${NONCE}`, 'X-Forwarded-Uri': `/_oauth/session?${query.toString()}` };
+      return Number(/; Max-Age=(\d+);/.exec((await at(host, headers)).headers['set-cookie']?.[0] ?? '')?.[1]);
+    };
+    const session = await maxAgeOf(WWW);
+    expect(session).toBeGreaterThan(3_000);
+    await publish({ ...ONE, domains: [{ host: WWW, claim: 'claim-1', cookie_seconds: 600 }] }, TWO);
+    expect(await maxAgeOf(WWW)).toBe(600);
+    // Not longer than the session either.
+    await publish({ ...ONE, domains: [{ host: WWW, claim: 'claim-1', cookie_seconds: 86_400 }] }, TWO);
+    expect(await maxAgeOf(WWW)).toBeLessThanOrEqual(3_600);
+    expect(await maxAgeOf(`one.${BASE}`)).toBeGreaterThan(3_000);
   });
 
   it('is invalid after the project was public, because the application could read it then', async () => {

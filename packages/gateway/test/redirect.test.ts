@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createRedirects, localPath } from '../src/redirect.ts';
 
-const redirects = createRedirects('https://berth.example', 'berth.example', (host) => host === 'www.shop.test');
+const redirects = createRedirects('https://berth.example', 'berth.example', (host) => (host === 'www.shop.test' ? 'claim' : undefined));
 
 const REFUSED = [
   'https://evil.example/',
@@ -102,7 +102,7 @@ describe('a redirect target', () => {
   });
 
   it('is allowed only with the port and scheme of PUBLIC_URL', () => {
-    const demo = createRedirects('http://berth.localhost:8000', 'berth.localhost', () => false);
+    const demo = createRedirects('http://berth.localhost:8000', 'berth.localhost', () => undefined);
     expect(demo.target('http://app.berth.localhost:8000/x')).toBe('http://app.berth.localhost:8000/x');
     for (const raw of ['http://app.berth.localhost/x', 'https://app.berth.localhost:8000/', 'http://app.berth.localhost:80/'])
       expect(demo.target(raw)).toBe('/');

@@ -111,7 +111,7 @@ export async function startAgentTap(upstream: string, history: History, address 
 }
 
 function about(task: Task): { task: string; kind: string; project: string; deployment: string } {
-  // A prewarm or a clean-up belongs to a node and has no project.
-  const project = task.kind === 'sync' || task.kind === 'clean' ? '' : task.payload.project_id;
+  // A prewarm, a clean-up and a look before a project exists have no project.
+  const project = 'project_id' in task.payload ? task.payload.project_id : '';
   return { task: task.id, kind: task.kind, project, deployment: task.deployment_id ?? '' };
 }

@@ -24,6 +24,17 @@ export type Happening =
   | { type: 'moved'; deployment: string; to: string; code: string | null }
   /** A deployment was requested and accepted. */
   | (Asked & { type: 'accepted'; project: string; deployment: string; key: string | null })
+  /**
+   * A person is about to request a deployment, a rollback, a restart or a start; `answered` when that person knows the result. `isOnce`:
+   * the request has no effect if it arrives again.
+   */
+  | { type: 'wanted'; project: string; request: string }
+  | { type: 'answered'; project: string; request: string; isOnce: boolean }
+  /** A person is about to request a stop: from here on the project may be stopped. */
+  | { type: 'stopping'; project: string }
+  | (Asked & { type: 'stop_accepted'; project: string })
+  /** A client read a project. */
+  | (Asked & { type: 'project'; project: string; stopped: boolean })
   /** A container of the deployment starts with the volumes of the project. `entries`: the deployments that have written there. */
   | { type: 'mounted'; project: string; deployment: string; entries: string[] }
   /** A project of which no two versions may run at once (`recreate`). */
@@ -64,8 +75,8 @@ export type Happening =
       deployment: string;
       address: string | null;
     }
-  /** A proxy serves these routes from now on: project -> host:port. */
-  | { type: 'routed'; proxy: string; routes: Record<string, string> }
+  /** A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page of a stopped project instead. */
+  | { type: 'routed'; proxy: string; routes: Record<string, string>; pages?: string[] }
   /** A request from outside, and the deployment that answered it. */
   | (Asked & { type: 'served'; project: string; deployment: string })
   /** The control plane ended a lease. */
@@ -74,6 +85,21 @@ export type Happening =
   | (Asked & { type: 'delivery'; project: string; id: string; push: string; verdict: string | null; deployment: string | null })
   /** A deployment that names a push as its cause. */
   | { type: 'caused'; push: string; deployment: string }
+  /** A deployment as the list of its project shows it at the end. `of`: the deployment whose release it deploys again. */
+  | {
+      type: 'listed';
+      project: string;
+      deployment: string;
+      generation: number;
+      state: string;
+      trigger: string | null;
+      of: string | null;
+      image: string | null;
+    }
+  /** The volume of a project at the end: the deployments that wrote to the copy that counts, or null if no disk has that copy. */
+  | { type: 'kept'; project: string; copy: string | null; entries: string[] | null }
+  /** A node whose drain has finished, and the projects whose volumes are still there. */
+  | { type: 'drained'; node: string; left: string[] }
   /** The newest commit of a branch at the end, and whether it was deployed. */
   | { type: 'tip'; project: string; commit: string; deployed: boolean }
   /** The forge got the status of a commit. `heard`: its answer arrived. `text` tells two statuses of one deployment apart. */

@@ -11,6 +11,13 @@ export const INVARIANTS = {
   'one-serving': 'no two containers of one project serve after a switch',
   'one-writer': 'no two versions of a stop-first project run at once',
   'volume-stays': 'a volume is never replaced by an empty or an older one',
+  'volume-kept': 'the volume of a project is never lost',
+  'drain-empties': 'a finished drain leaves no volume of a project behind',
+  'stop-ends': 'a stop ends every deployment in progress',
+  'stop-stays': 'a stopped project stays stopped until a person starts it',
+  'stop-rests': 'a stopped project has its page and no running container',
+  'same-release': 'a start and a restart begin the release that ran last',
+  'rollback-goes-back': 'rollbacks without a target go further and further back',
   'old-serves': 'an old version serves until the new one is routed',
   'route-observed': 'a route points only at a port that was observed',
   'running-is-routed': 'running means that the proxy serves it',
@@ -33,6 +40,8 @@ export type Violation = { invariant: InvariantId; at: number; message: string };
 
 /** A request to a forge takes at most this long. */
 const SENDING_MS = 10_000;
+/** A message may arrive this late, and twice. */
+const LATE_MS = 10_000;
 
 type Of<T extends HistoryEvent['type']> = Extract<HistoryEvent, { type: T }>;
 
@@ -58,6 +67,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkPushes();
   checkStatuses();
   checkVolumes();
+  checkStops();
+  checkReleases();
   for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
   for (const e of all('internal_error')) broken('no-surprise', e.at, e.message);
   return violations.sort((a, b) => a.at - b.at);
@@ -75,6 +86,73 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
               `project ${project}: ${mounted.deployment} got a volume without what ${earlier.deployment} wrote`,
             );
         }
+    const wrote = groupBy(all('mounted'), (e) => e.project);
+    for (const { project, copy, entries, at } of all('kept'))
+      for (const id of new Set(wrote.get(project)?.map((e) => e.deployment))) {
+        const ran = reads.get(id)?.some((read) => read.state === 'running') === true;
+        if (ran && entries?.includes(id) !== true)
+          broken('volume-kept', at, `project ${project}: what ${id} wrote is not in copy ${copy ?? 'none'}, which counts at the end`);
+      }
+    for (const { node, left, at } of all('drained'))
+      if (left.length > 0) broken('drain-empties', at, `the drain of ${node} has finished, and it has the volumes of ${left.join(', ')}`);
+  }
+
+  function checkStops(): void {
+    for (const stop of all('stop_accepted'))
+      for (const [id, e] of accepted) {
+        if (e.project !== stop.project || e.at >= stop.sent) continue;
+        const open = reads.get(id)?.find((r) => r.sent > stop.at && r.state !== 'missing' && !isSettled(r.state as DeploymentState));
+        if (open !== undefined) broken('stop-ends', open.at, `deployment ${id} is ${open.state} after the stop of its project`);
+      }
+    /** Requests that may start the project, by the time until which they may still take effect. */
+    const open = new Map<string, Map<string, number>>();
+    /** Stopped for certain since then. */
+    const rests = new Map<string, number>();
+    for (const e of history) {
+      if (e.type === 'wanted') {
+        const requests = open.get(e.project) ?? new Map<string, number>();
+        open.set(e.project, requests.set(e.request, Infinity));
+        rests.delete(e.project);
+      } else if (e.type === 'answered') open.get(e.project)?.set(e.request, e.isOnce ? e.at : e.at + LATE_MS);
+      else if (e.type === 'stop_accepted') {
+        if ([...(open.get(e.project)?.values() ?? [])].every((until) => until < e.sent)) rests.set(e.project, e.at);
+      } else if (e.type === 'project' && !e.stopped) {
+        const since = rests.get(e.project);
+        if (since !== undefined && e.sent > since) broken('stop-stays', e.at, `project ${e.project} was started, and nobody asked for it`);
+      }
+    }
+  }
+
+  function checkReleases(): void {
+    for (const [project, listed] of groupBy(all('listed'), (e) => e.project)) {
+      const byId = new Map(listed.map((d) => [d.deployment, d]));
+      const ran = listed.filter((d) => d.state === 'running' || d.state === 'retired');
+      const lastBefore = (generation: number): Of<'listed'> | undefined =>
+        ran.filter((d) => d.generation < generation).sort((a, b) => b.generation - a.generation)[0];
+      for (const d of listed) {
+        const last = lastBefore(d.generation);
+        const from = byId.get(d.of ?? '');
+        if (d.trigger === 'start' || d.trigger === 'restart') {
+          if (last === undefined || from?.deployment !== last.deployment || d.image !== last.image)
+            broken(
+              'same-release',
+              d.at,
+              `project ${project}: the ${d.trigger} ${d.deployment} runs ${d.image} of ${d.of}, and ${last?.deployment} with ${last?.image} ran last`,
+            );
+        }
+        if (d.trigger !== 'older' || from === undefined) continue;
+        // A deployment that went live while the request was on its way decides nothing.
+        const sent = accepted.get(d.deployment)?.sent ?? 0;
+        const wasLast = last !== undefined && reads.get(last.deployment)?.some((r) => r.state === 'running' && r.at < sent) === true;
+        const before = !wasLast ? undefined : last.trigger === 'older' ? byId.get(last.of ?? '') : last;
+        if (before !== undefined && from.generation >= before.generation)
+          broken(
+            'rollback-goes-back',
+            d.at,
+            `project ${project}: ${d.deployment} rolls back to ${from.deployment}, not before ${before.deployment}`,
+          );
+      }
+    }
   }
 
   function checkStates(): void {
@@ -255,6 +333,10 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   function checkContainersAndRoutes(): void {
     const known = new Map<string, Set<string>>();
     const served = new Map<string, Record<string, string>>();
+    const pages = new Map<string, readonly string[]>();
+    /** Projects that may be stopped, since the last request for it. */
+    const maybeStopped = new Map<string, number>();
+    let upSince = 0;
     const everServed = new Map<string, Set<string>>();
     const containers = new Map<string, Of<'container'>>();
     const starts = groupBy(
@@ -280,6 +362,16 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
             upsert(everServed, project).add(address);
           }
           served.set(e.proxy, e.routes);
+          pages.set(e.proxy, e.pages ?? []);
+          break;
+        case 'serving':
+          upSince = e.at;
+          break;
+        case 'stopping':
+          maybeStopped.set(e.project, e.at);
+          break;
+        case 'project':
+          if (!e.stopped && e.sent > Math.max(maybeStopped.get(e.project) ?? 0, upSince) + LATE_MS) maybeStopped.delete(e.project);
           break;
         case 'container':
           containerChanged(e);
@@ -315,8 +407,15 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     function containerChanged(e: Of<'container'>): void {
       const down = e.change === 'stopped' || e.change === 'removed';
       if (e.change === 'started' && single.has(e.project)) startedAlone(e);
-      // Stop-first stops the live container, and starts it again when the new version fails.
-      if (down && e.cause === 'task' && !single.has(e.project) && !isGone(e.project, e.at) && !isGone(e.node, e.at)) {
+      // Stop-first stops the live container, and starts it again when the new version fails. A stop does so on request.
+      if (
+        down &&
+        e.cause === 'task' &&
+        !single.has(e.project) &&
+        !maybeStopped.has(e.project) &&
+        !isGone(e.project, e.at) &&
+        !isGone(e.node, e.at)
+      ) {
         // A version that never ran is withdrawn although an unreachable proxy may still have its route.
         const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
         for (const [proxy, routes] of wasLive ? served : [])
@@ -347,8 +446,26 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
           `project ${e.project}: ${e.deployment} started on ${e.node} while ${other.deployment} runs on ${other.node}`,
         );
     }
+    function checkStopped(at: number, left: readonly Of<'container'>[]): void {
+      const stopped = new Map(all('project').map((e) => [e.project, e.stopped]));
+      for (const [project, isStopped] of stopped) {
+        if (isGone(project, Infinity)) continue;
+        const runs = [...reads.entries()].some(([, seen]) => seen.at(-1)?.state === 'running' && seen[0]?.project === project);
+        for (const [proxy, routes] of served) {
+          const hasPage = pages.get(proxy)?.includes(project) === true;
+          if (isStopped && routes[project] !== undefined)
+            broken('stop-rests', at, `project ${project} is stopped, and ${proxy} sends requests to ${routes[project]}`);
+          if (hasPage !== isStopped && (hasPage || runs))
+            broken('stop-rests', at, `project ${project} is ${isStopped ? 'stopped without' : 'not stopped, with'} its page at ${proxy}`);
+        }
+        const running = left.find((c) => c.project === project);
+        if (isStopped && running !== undefined)
+          broken('stop-rests', at, `project ${project} is stopped, and a container of ${running.deployment} runs on ${running.node}`);
+      }
+    }
     function checkEnd(at: number): void {
       const left = [...containers.values()].filter((c) => c.cause !== 'contract' && !isGone(c.node, at));
+      checkStopped(at, left);
       for (const [project, all] of groupBy(left, (c) => c.project)) {
         if (all.length > 1)
           broken(

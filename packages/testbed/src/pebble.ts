@@ -19,6 +19,10 @@ export interface Pebble {
   readonly caFile: string;
   /** Its key, for a proxy in front of Pebble. */
   readonly keyFile: string;
+  /** Address of its DNS server, for DNS_SERVERS. */
+  readonly dnsAddress: string;
+  /** Changes the address of a name, for the authority and for everybody who asks its DNS server. */
+  pointTo(host: string, address: string): Promise<void>;
   /** Returns the root of the certificates that it issues. */
   rootPem(): Promise<string>;
   /** Returns the last part of its log. */
@@ -87,8 +91,9 @@ async function start({ dir, address, certFile, keyFile, ...options }: Prepared):
       logFile: join(dir, 'dns.log'),
     });
     running.push(dns);
-    const clear = { method: 'POST', body: JSON.stringify({ host: 'berth.invalid' }), signal: AbortSignal.timeout(2_000) };
-    await untilReady(dns, async () => (await fetch(`http://${dnsControl}/clear-a`, clear)).ok, 30_000);
+    const tell = (path: string, body: object): Promise<Response> =>
+      fetch(`http://${dnsControl}${path}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(2_000) });
+    await untilReady(dns, async () => (await tell('/clear-a', { host: 'berth.invalid' })).ok, 30_000);
 
     const [port, managementPort] = [await freePort(address), await freePort(address)];
     const config = {
@@ -120,6 +125,14 @@ async function start({ dir, address, certFile, keyFile, ...options }: Prepared):
       directoryUrl: `https://${address}:${port}/dir`,
       caFile: certFile,
       keyFile,
+      dnsAddress: dnsAt,
+      async pointTo(host, to) {
+        for (const [path, body] of [
+          ['/clear-a', { host }],
+          ['/add-a', { host, addresses: [to] }],
+        ] as const)
+          if (!(await tell(path, body)).ok) throw new Error(`the DNS server of Pebble refused ${path} ${host}`);
+      },
       rootPem: () => get('/roots/0'),
       tail: pebble.tail,
       async stop() {

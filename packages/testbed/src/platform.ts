@@ -260,9 +260,9 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
     if (tap !== undefined) stops.push(() => tap.stop());
     const agents: Record<string, Service> = {};
     const begun = await Promise.allSettled(
-      options.agents.map(async (agent) => {
+      options.agents.map(async (agent, i) => {
         // The port of another host cannot be checked from here.
-        const health = agent.enter === undefined ? `127.0.0.1:${await freePort()}` : `${agent.engine.hostIp}:7070`;
+        const health = agent.enter === undefined ? `127.0.0.1:${await freePort()}` : `${agent.engine.hostIp}:${7070 + i}`;
         const state = join(dir, 'agents', agent.name);
         const settings = {
           NODE_ROLE: agent.role,
@@ -278,6 +278,8 @@ export async function startPlatform(options: PlatformOptions): Promise<Platform>
           // A fixed size: equal nodes then have equal scores, whatever else is written to this disk.
           MAX_STORAGE: '10000000000',
           LISTEN: health,
+          // Only an agent in its engine's own network may change a firewall: elsewhere it would be that of this machine.
+          ...(agent.enter === undefined ? { FIREWALL: 'off' } : {}),
           ...agent.env,
         };
         const started = program(agent.name, dir, `http://${health}/readyz`, ['agent'], settings, agent.enter);

@@ -19,6 +19,20 @@ const routed = (routes: Record<string, string>) => ({ type: 'routed', proxy: 'x'
 const delivery = (verdict: string | null, sent: number) =>
   ({ type: 'delivery', project: 'p', id: 'x', push: 'push-1', verdict, deployment: null, sent }) as const;
 const status = (state: string) => ({ type: 'status', deployment: 'd', commit: 'c', state, text: '', heard: true }) as const;
+const stopped = { type: 'stop_accepted', project: 'p', sent: 0 } as const;
+const readProject = (isStopped: boolean, sent: number) => ({ type: 'project', project: 'p', stopped: isStopped, sent }) as const;
+const listed = (generation: number, state: string, trigger: string, of: string | null = null) =>
+  ({ type: 'listed', project: 'p', deployment: `d${generation}`, generation, state, trigger, of, image: of ?? `d${generation}` }) as const;
+/** From the second to the first release. */
+const rolledBack = [
+  read('running', 0, 'd2'),
+  { ...accepted, deployment: 'd3', key: null, sent: 3 },
+  read('running', 3, 'd3'),
+  { ...accepted, deployment: 'd4', key: null, sent: 5 },
+  listed(1, 'retired', 'api'),
+  listed(2, 'retired', 'api'),
+  listed(3, 'retired', 'older', 'd1'),
+] as const;
 const live = [accepted, container('started'), observing, routed({ p: 'h:1' }), read('running', 4)];
 
 const BREACHES: Record<InvariantId, Happening[]> = {
@@ -31,6 +45,17 @@ const BREACHES: Record<InvariantId, Happening[]> = {
     read('running', 1),
     { type: 'mounted', project: 'p', deployment: 'e', entries: [] },
   ],
+  'volume-kept': [
+    { type: 'mounted', project: 'p', deployment: 'd', entries: [] },
+    read('running', 1),
+    { type: 'kept', project: 'p', copy: 'v', entries: ['e'] },
+  ],
+  'drain-empties': [{ type: 'drained', node: 'n', left: ['p'] }],
+  'stop-ends': [accepted, { ...stopped, sent: 2 }, read('building', 3)],
+  'stop-stays': [stopped, readProject(false, 2)],
+  'stop-rests': [...live, readProject(true, 5), { type: 'ended' }],
+  'same-release': [listed(1, 'retired', 'api'), listed(2, 'running', 'api'), listed(3, 'cancelled', 'start', 'd1')],
+  'rollback-goes-back': [...rolledBack, listed(4, 'retired', 'older', 'd3')],
   'old-serves': [...live, container('stopped')],
   'route-observed': [routed({ p: 'h:9' })],
   'running-is-routed': [accepted, observing, read('running', 3)],
@@ -120,6 +145,47 @@ it('a delivery without a verdict breaks an invariant at the end, unless its proj
   const history: Happening[] = [delivery(null, 1), { type: 'ended' }];
   expect(check(at(history)).map((v) => v.invariant)).toEqual(['one-verdict']);
   expect(check(at([{ type: 'deleting', what: 'project', id: 'p' }, ...history]))).toEqual([]);
+});
+
+const broken = (history: readonly Happening[]): InvariantId[] => check(at(history)).map((v) => v.invariant);
+
+it('a stopped project may lose its container and its requests, until a person starts it', () => {
+  const page = { type: 'routed', proxy: 'x', routes: {}, pages: ['p'] } satisfies Happening;
+  const rest: Happening[] = [{ type: 'stopping', project: 'p' }, { ...stopped, sent: 6 }, container('stopped'), page, read('running', 9)];
+  expect(broken([...live, ...rest, readProject(true, 10), { type: 'ended' }])).toEqual([]);
+  expect(broken([...live, ...rest.slice(0, 2), page, readProject(true, 10), { type: 'ended' }])).toEqual([
+    'stop-rests',
+    'running-is-routed',
+  ]);
+  expect(broken([...live, ...rest, readProject(false, 10), { type: 'ended' }])).toEqual(['stop-stays', 'stop-rests']);
+});
+
+it('a project that nobody asked to stop keeps its container', () => {
+  const other: Happening[] = [
+    { type: 'stopping', project: 'q' },
+    { type: 'stop_accepted', project: 'q', sent: 6 },
+  ];
+  expect(broken([...live, ...other, container('stopped'), read('running', 9)])).toEqual(['old-serves', 'nothing-destroyed']);
+});
+
+it('a request that was open during a stop may start the project later', () => {
+  const wanted = { type: 'wanted', project: 'p', request: 'r' } as const;
+  const answered = { type: 'answered', project: 'p', request: 'r', isOnce: true } as const;
+  expect(broken([wanted, { ...stopped, sent: 2 }, answered, readProject(false, 5)])).toEqual([]);
+  expect(broken([{ ...stopped, sent: 0 }, wanted, readProject(false, 3)])).toEqual([]);
+  expect(broken([wanted, answered, { ...stopped, sent: 3 }, readProject(false, 5)])).toEqual(['stop-stays']);
+  // It may arrive again, after the stop.
+  expect(broken([wanted, { ...answered, isOnce: false }, { ...stopped, sent: 3 }, readProject(false, 5)])).toEqual([]);
+});
+
+it('a deployment that was requested after a stop is not ended by it', () => {
+  expect(broken([{ ...accepted, sent: 1 }, { ...stopped, sent: 0 }, read('building', 3), read('running', 9)])).not.toContain('stop-ends');
+});
+
+it('rollbacks without a target may go further back, and overlapping ones are not compared', () => {
+  expect(broken([listed(0, 'retired', 'api'), ...rolledBack, listed(4, 'running', 'older', 'd0')])).not.toContain('rollback-goes-back');
+  const early = rolledBack.filter((e) => e.type !== 'read');
+  expect(broken([...early, listed(4, 'retired', 'older', 'd3')])).not.toContain('rollback-goes-back');
 });
 
 it('a status may arrive twice if the first answer was lost, or a control plane was killed meanwhile', () => {

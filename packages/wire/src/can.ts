@@ -1,6 +1,8 @@
 /** Lists the states in which each action is legal. The server and the user interface both read these tables. */
 import type { DatasetState } from './dataset.ts';
-import { type DeploymentState, isSettled } from './vocabulary.ts';
+import type { Member } from './project.ts';
+import { ROUTES, type RouteName } from './routes.ts';
+import { type DeploymentState, isSettled, type Role, ROLES } from './vocabulary.ts';
 
 export const DEPLOYMENT_ACTIONS = {
   /** A `deploying` deployment can be cancelled until its route is published. */
@@ -25,9 +27,11 @@ export type ProjectCondition = { deleting: boolean; stopped: boolean; running: b
 export const PROJECT_ACTIONS = ['restart', 'stop', 'start'] as const;
 export type ProjectAction = (typeof PROJECT_ACTIONS)[number];
 
+const BEING_DELETED = 'it is being deleted';
+
 /** Returns why the action is not possible, as the end of a sentence; null if it is possible. A repeated stop is possible. */
 export function whyNotProject(action: ProjectAction, { deleting, stopped, running }: ProjectCondition): string | null {
-  if (deleting) return 'it is being deleted';
+  if (deleting) return BEING_DELETED;
   if (action === 'restart') return stopped ? 'it is stopped; start it' : running ? null : 'it has no running version; deploy it';
   if (action === 'start') return stopped ? null : 'it is not stopped';
   return null;
@@ -41,3 +45,101 @@ export type DatasetAction = keyof typeof DATASET_ACTIONS;
 
 export const canDataset = (action: DatasetAction, state: DatasetState): boolean =>
   (DATASET_ACTIONS[action] as readonly DatasetState[]).includes(state);
+
+export type DatasetCondition = { deleting: boolean; status: DatasetState };
+type NodeCondition = { deleting: boolean };
+type Subjects = { project: ProjectCondition; deployment: DeploymentState; dataset: DatasetCondition; node: NodeCondition; none: null };
+
+type Row = {
+  /** Its row of the route table says which role is needed. */
+  route: RouteName;
+  /** The thing whose condition counts. */
+  on: keyof Subjects;
+  /** The role, if the handler needs a higher one than the route. */
+  who?: Role;
+};
+/** The changes that people can make. The dashboard disables a control by its row; a test compares each row with the server. */
+export const ACTIONS = {
+  create_project: { route: 'createProject', on: 'none' },
+  look_at_repository: { route: 'createRepositoryLook', on: 'none' },
+  deploy: { route: 'createDeployment', on: 'project' },
+  restart: { route: 'restartProject', on: 'project' },
+  stop: { route: 'stopProject', on: 'project' },
+  start: { route: 'startProject', on: 'project' },
+  edit_project: { route: 'patchProject', on: 'project' },
+  edit_members: { route: 'patchProject', on: 'project', who: 'admin' },
+  delete_project: { route: 'deleteProject', on: 'project' },
+  set_env: { route: 'putEnv', on: 'project' },
+  delete_env: { route: 'deleteEnv', on: 'project' },
+  set_secret: { route: 'putSecret', on: 'project' },
+  delete_secret: { route: 'deleteSecret', on: 'project' },
+  set_hook: { route: 'putHook', on: 'project' },
+  delete_hook: { route: 'deleteHook', on: 'project' },
+  set_deploy_key: { route: 'createDeployKey', on: 'project' },
+  delete_deploy_key: { route: 'deleteDeployKey', on: 'project' },
+  set_git_token: { route: 'putGitToken', on: 'project' },
+  delete_git_token: { route: 'deleteGitToken', on: 'project' },
+  cancel: { route: 'cancelDeployment', on: 'deployment' },
+  rollback_to: { route: 'rollback', on: 'deployment' },
+  create_dataset: { route: 'createDataset', on: 'none' },
+  edit_dataset: { route: 'patchDataset', on: 'dataset' },
+  scan: { route: 'scanDataset', on: 'dataset' },
+  accept_loss: { route: 'scanDataset', on: 'dataset' },
+  delete_dataset: { route: 'deleteDataset', on: 'dataset' },
+  cordon: { route: 'cordonNode', on: 'node' },
+  uncordon: { route: 'uncordonNode', on: 'node' },
+  drain: { route: 'drainNode', on: 'node' },
+  delete_node: { route: 'deleteNode', on: 'node' },
+  create_user: { route: 'createUser', on: 'none' },
+  clean_up: { route: 'startCleanUp', on: 'none' },
+} as const satisfies Record<string, Row>;
+export type Action = keyof typeof ACTIONS;
+export type SubjectOf<A extends Action> = Subjects[(typeof ACTIONS)[A]['on']];
+
+/** Returns the least role for the action. */
+function roleFor(action: Action): Role {
+  const row: Row = ACTIONS[action];
+  const { who } = ROUTES[row.route];
+  if (row.who !== undefined) return row.who;
+  if (!isPersonRole(who)) throw new Error(`the route ${row.route} is not for people`);
+  return who;
+}
+
+const isPersonRole = (who: string): who is Role => (ROLES as readonly string[]).includes(who);
+const isRole = (role: Role, least: Role): boolean => ROLES.indexOf(role) >= ROLES.indexOf(least);
+
+/** Returns why this role is not enough, as the end of a sentence; null if it is. */
+export const whyNotRole = (least: Role, role: Role): string | null =>
+  isRole(role, least) ? null : `your role is ${role}; this needs ${least}`;
+
+/**
+ * Returns the role of a user in a project that the user sees. The role of a member cannot exceed the user's own role; null: the user is
+ * no member, and the project is hidden.
+ */
+export function roleInProject(
+  members: readonly Member[],
+  { id, role, isAdmin = role === 'admin' }: { id: string; role: Role; isAdmin?: boolean },
+): Role | null {
+  if (isAdmin || members.length === 0) return role;
+  const member = members.find(({ user_id }) => user_id === id);
+  return member === undefined ? null : isRole(member.role, role) ? role : member.role;
+}
+
+/**
+ * Returns why somebody with this role cannot do it to a thing in this condition, as the end of a sentence; null if it is possible.
+ * A deletion can be repeated and then changes nothing.
+ */
+export function whyNotAction<A extends Action>(action: A, role: Role, subject: SubjectOf<A>): string | null {
+  return whyNotRole(roleFor(action), role) ?? whyNotIn(action, subject);
+}
+
+const REPEATABLE: readonly Action[] = ['delete_project', 'delete_dataset', 'delete_node', 'delete_hook'];
+
+function whyNotIn(action: Action, subject: Subjects[keyof Subjects]): string | null {
+  if (subject === null || REPEATABLE.includes(action)) return null;
+  if (typeof subject === 'string') return action === 'cancel' || action === 'rollback_to' ? whyNot(action, subject) : null;
+  if (subject.deleting) return BEING_DELETED;
+  if ((action === 'restart' || action === 'stop' || action === 'start') && 'stopped' in subject) return whyNotProject(action, subject);
+  if (action === 'accept_loss' && 'status' in subject) return canDataset('accept_loss', subject.status) ? null : `it is ${subject.status}`;
+  return null;
+}

@@ -3,6 +3,7 @@ import { Type } from 'typebox';
 import {
   Dataset,
   DatasetCreate,
+  DatasetDiff,
   DatasetHistoryRow,
   DatasetPatch,
   DatasetScan,
@@ -108,6 +109,21 @@ export const DATASET_ROUTES = {
     }),
     status: 200,
     answer: listOf(DatasetHistoryRow),
+  },
+  datasetDiff: {
+    method: 'GET',
+    path: '/api/datasets/:id/compare',
+    who: 'viewer',
+    scope: 'none',
+    summary: 'Compare any two versions of a dataset: totals, and the files that differ, by path',
+    params: ByName,
+    query: Type.Object({
+      ...PageQuery,
+      from: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER, description: 'version that is compared' }),
+      to: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER, description: 'version that it is compared with' }),
+    }),
+    status: 200,
+    answer: DatasetDiff,
   },
   scanDataset: {
     method: 'POST',

@@ -92,6 +92,31 @@ export const DatasetHistoryRow = Type.Object({
 });
 export type DatasetHistoryRow = Static<typeof DatasetHistoryRow>;
 
+const Changed = { files: Count, bytes: Bytes };
+/** The difference of two versions. A path has the form of the history. */
+export const DatasetDiff = Type.Object({
+  from: DatasetVersion,
+  to: DatasetVersion,
+  totals: Type.Object({
+    added: Type.Object(Changed),
+    modified: Type.Object({ ...Changed, previous_bytes: Bytes }),
+    removed: Type.Object(Changed),
+    complete: Type.Boolean({ description: 'false: the versions have more differences than are counted and listed' }),
+  }),
+  items: Type.Array(
+    Type.Object({
+      path: Type.String(),
+      change: literals(DATASET_CHANGES),
+      size: orNull(Bytes),
+      previous_size: orNull(Bytes),
+      checksum: orNull(Type.String()),
+      previous_checksum: orNull(Type.String()),
+    }),
+  ),
+  next_cursor: orNull(Type.String()),
+});
+export type DatasetDiff = Static<typeof DatasetDiff>;
+
 /** Mount modes that the contract defines. */
 export const MOUNT_MODES = ['dependency', 'readwrite'] as const;
 export type MountMode = (typeof MOUNT_MODES)[number];

@@ -1,18 +1,30 @@
 /**
- * Selects the cached datasets that a node evicts to make room. Unpinned datasets go first, least recently used first (the contract
- * requires this order). Then go datasets that only kept releases pin and that can be copied from the share again. Mounted datasets
- * and versions that exist only in the cache are never evicted.
+ * Decides what a node evicts to keep its budget (MAX_STORAGE) and to make room. Datasets, images and build cache share the budget.
+ * The order is by what it costs to get something back, cheapest first:
+ *
+ *   1. build cache beyond a floor, least recently used first          the next build takes longer
+ *   2. images that no kept release needs, oldest first                nobody needs them
+ *   3. datasets that no container and no kept release pins, LRU       the contract requires this order
+ *   4. the rest of the build cache
+ *   5. images of kept releases that the registry still has            a rollback pulls them again
+ *   6. datasets of kept releases that the share still has             a rollback copies them again
+ *
+ * Steps 1 to 3 go down to the low watermark, 4 and 5 to the high one, 6 only as far as needed; 4 to 6 only if that is enough. Running
+ * images, mounted datasets, volumes and the only copy of something are never evicted.
  * The module is pure: the agent evicts with it, and the control plane shows the same result beforehand.
  */
-import type { CachedDataset } from './node.ts';
+import type { CachedDataset, EvictableImage } from './node.ts';
 
 /**
- * Fractions of the storage that the cache can use. Eviction starts when usage exceeds `high` and continues down to `low`, so that a
- * full cache does not evict for each small request. Space that other programs use on the same disk does not count as the cache's
- * storage; otherwise a disk that they fill would empty the cache.
+ * Fractions of the storage that can be used. Eviction starts when usage exceeds `high` and continues down to `low`, so that a full disk
+ * does not evict for each small request. Space that other programs use on the same disk does not count as storage; otherwise a disk that
+ * they fill would empty the node.
  */
 export type Watermarks = { high: number; low: number };
 export const WATERMARKS: Watermarks = { high: 0.9, low: 0.8 };
+
+/** Part of the budget that the build cache keeps while anything else can go (step 1). */
+export const BUILD_CACHE_FLOOR = 0.1;
 
 export type EvictionQuestion<C extends CachedDataset = CachedDataset> = {
   cached: readonly C[];
@@ -33,6 +45,28 @@ export type Eviction<C extends CachedDataset = CachedDataset> = {
   enough: boolean;
 };
 
+/** `free` may be negative: more is used than the budget allows. */
+export type DiskQuestion<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> = EvictionQuestion<C> & {
+  /** Images that may be evicted. */
+  images: readonly I[];
+  /** `total`: bytes of the build cache. `evictable`: bytes of it that no build uses. */
+  buildCache: { total: number; evictable: number };
+  /** Bytes of datasets, images and build cache, evictable or not. */
+  used: number;
+  /** The eviction has begun: it goes on to the low watermark. */
+  hasBegun?: boolean;
+};
+export type DiskStep<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> =
+  /** `keep`: bytes of build cache that stay. */
+  | { kind: 'build_cache'; bytes: number; keep: number; isNeeded: boolean }
+  | { kind: 'image'; bytes: number; image: I }
+  | { kind: 'dataset'; bytes: number; dataset: C };
+export type DiskPlan<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> = {
+  steps: DiskStep<C, I>[];
+  freed: number;
+  enough: boolean;
+};
+
 /** Returns the unpinned datasets, least recently used first. The order is total, so that agent and control plane agree on it. */
 export const evictionOrder = <C extends CachedDataset>(cached: readonly C[]): C[] => oldestFirst(cached.filter((c) => c.pinned !== true));
 
@@ -44,35 +78,62 @@ const oldestFirst = <C extends CachedDataset>(cached: readonly C[]): C[] =>
       // Evict the older version of a dataset before the newer one.
       a.version - b.version,
   );
+/** Returns the images in the order of eviction. */
+export const imageOrder = <I extends EvictableImage>(images: readonly I[]): I[] =>
+  images.toSorted(
+    (a, b) => Number(a.kept) - Number(b.kept) || Date.parse(a.created_at) - Date.parse(b.created_at) || compare(a.name, b.name),
+  );
 
 /** True for a dataset that is never evicted: it is mounted, or it is the only copy of its version. */
 export const mustStay = (c: CachedDataset): boolean => c.pinned === true && c.recopyable !== true;
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
-const sum = (cached: readonly CachedDataset[]): number => cached.reduce((total, c) => total + c.bytes, 0);
+const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
 
-export function planEviction<C extends CachedDataset>({
-  cached,
-  free,
-  wanted,
-  max,
-  watermarks = WATERMARKS,
-}: EvictionQuestion<C>): Eviction<C> {
-  const pinned = sum(cached.filter(mustStay));
-  const share = Math.min(max, free + sum(cached));
+export function planDisk<C extends CachedDataset, I extends EvictableImage>(question: DiskQuestion<C, I>): DiskPlan<C, I> {
+  const { cached, images, buildCache, free, wanted, max, used, hasBegun = false, watermarks = WATERMARKS } = question;
+  const share = Math.max(0, Math.min(max, free + used));
   const usedThen = share - free + wanted;
-  const evict: C[] = [];
+  const isFull = usedThen > (hasBegun ? watermarks.low : watermarks.high) * share || free < wanted;
+  /** Bytes to free for the wanted ones, and to reach the low watermark. */
+  const [toFit, toLow] = [wanted - free, isFull ? Math.max(usedThen - watermarks.low * share, wanted - free) : 0];
+  const ordered = imageOrder(images);
+  const steps: DiskStep<C, I>[] = [];
   let freed = 0;
-  if (usedThen > watermarks.high * share || free < wanted)
-    for (const c of evictionOrder(cached)) {
-      if (usedThen - freed <= watermarks.low * share && free + freed >= wanted) break;
-      evict.push(c);
-      freed += c.bytes;
-    }
-  for (const c of oldestFirst(cached.filter((row) => row.pinned === true && row.recopyable === true))) {
-    if (free + freed >= wanted) break;
-    evict.push(c);
-    freed += c.bytes;
-  }
-  return { evict, freed, pinned, enough: free + freed >= wanted };
+  let cacheLeft = buildCache.evictable;
+  const take = (step: DiskStep<C, I>): void => {
+    steps.push(step);
+    freed += step.bytes;
+  };
+  const takeCache = (most: number, target: number, isNeeded: boolean): void => {
+    const bytes = Math.ceil(Math.min(most, cacheLeft, target - freed));
+    if (bytes <= 0) return;
+    cacheLeft -= bytes;
+    take({ kind: 'build_cache', bytes, keep: buildCache.total - buildCache.evictable + cacheLeft, isNeeded });
+  };
+  takeCache(buildCache.total - BUILD_CACHE_FLOOR * max, toLow, false);
+  for (const image of ordered.filter((i) => !i.kept)) if (freed < toLow) take({ kind: 'image', bytes: image.bytes, image });
+  for (const dataset of evictionOrder(cached)) if (freed < toLow) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
+
+  const [cheapSteps, cheapFreed] = [steps.length, freed];
+  const keptImages = ordered.filter((i) => i.kept);
+  const toHigh = Math.max(toFit, usedThen - watermarks.high * share);
+  // Half of the way would cost a rollback its image and still not end the shortage.
+  const target = freed + cacheLeft + sum(keptImages) >= toHigh ? toHigh : toFit;
+  if (freed < target) takeCache(cacheLeft, target, true);
+  for (const image of keptImages) if (freed < target) take({ kind: 'image', bytes: image.bytes, image });
+  const recopyable = oldestFirst(cached.filter((c) => c.pinned === true && c.recopyable === true));
+  for (const dataset of recopyable) if (freed < toFit) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
+  const enough = freed >= toFit;
+  // A rollback must not lose its data or image in vain.
+  return enough ? { steps, freed, enough } : { steps: steps.slice(0, cheapSteps), freed: cheapFreed, enough };
+}
+
+/** Plans for datasets alone. If even all evictions are not enough, it lists them all. */
+export function planEviction<C extends CachedDataset>({ cached, ...question }: EvictionQuestion<C>): Eviction<C> {
+  const pinned = sum(cached.filter(mustStay));
+  const plan = planDisk({ ...question, cached, images: [], buildCache: { total: 0, evictable: 0 }, used: sum(cached) });
+  const all = [...evictionOrder(cached), ...oldestFirst(cached.filter((c) => c.pinned === true && c.recopyable === true))];
+  const evict = plan.enough ? plan.steps.flatMap((step) => (step.kind === 'dataset' ? [step.dataset] : [])) : all;
+  return { evict, freed: sum(evict), pinned, enough: plan.enough };
 }

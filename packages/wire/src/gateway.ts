@@ -50,10 +50,19 @@ export const Policy = Type.Object({
       hosts: Type.Array(Type.String()),
       /**
        * Custom domains. They are not among `hosts`, because an older gateway must not take them for hosts under BASE_DOMAIN. Session
-       * cookies are bound to `claim`, which changes when the domain is removed and added again. Absent in the policy of an older
-       * control plane.
+       * cookies are bound to `claim`, which changes when the domain is removed and added again. Browsers keep them for at most
+       * `cookie_seconds` (DOMAIN_QUARANTINE), so that the next owner receives none; absent: as long as the session. `domains` is absent in
+       * the policy of an older control plane.
        */
-      domains: Type.Optional(Type.Array(Type.Object({ host: Type.String(), claim: Type.String({ pattern: '^[!-~]+$' }) }))),
+      domains: Type.Optional(
+        Type.Array(
+          Type.Object({
+            host: Type.String(),
+            claim: Type.String({ pattern: '^[!-~]+$' }),
+            cookie_seconds: Type.Optional(Type.Integer({ minimum: 1 })),
+          }),
+        ),
+      ),
       /** Absent in the policy of an older control plane. */
       auth_required: Type.Optional(Type.Boolean()),
       /**

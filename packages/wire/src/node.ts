@@ -41,6 +41,17 @@ export type CachedDataset = Static<typeof CachedDataset>;
 export const NODE_SECRET_PREFIX = 'berthnode_';
 export const JOIN_TOKEN_PREFIX = 'berthjoin_';
 
+/** An image of Berth that no container uses, that no task protects, and that is not the only copy. */
+export const EvictableImage = Type.Object({
+  name: Type.String({ maxLength: 500 }),
+  bytes: Type.Number({ minimum: 0, description: 'bytes that its removal frees: layers that other images share stay' }),
+  created_at: Time,
+  kept: Type.Boolean({ description: 'a kept release needs it, and the registry still has it' }),
+});
+export type EvictableImage = Static<typeof EvictableImage>;
+/** Images in the order of eviction that a node reports at most. */
+export const MAX_REPORTED_IMAGES = 30;
+
 /** Bytes on the disks that the engine and the datasets use. A value is null while it is unknown. */
 export const NodeDisk = Type.Object({
   datasets: orNull(Type.Number({ minimum: 0, description: 'copies of datasets' })),
@@ -49,6 +60,21 @@ export const NodeDisk = Type.Object({
   other: orNull(Type.Number({ minimum: 0, description: 'everything else on these disks' })),
   free: Type.Number({ minimum: 0 }),
   total: Type.Number({ minimum: 0 }),
+  evictable: Type.Optional(
+    Type.Object(
+      {
+        build_cache: Type.Number({ minimum: 0, description: 'bytes of build cache that no build uses' }),
+        images: Type.Array(EvictableImage, { maxItems: MAX_REPORTED_IMAGES, description: 'in the order of eviction' }),
+        own_disk: orNull(
+          Type.Object(
+            { free: Type.Number({ minimum: 0 }), total: Type.Number({ minimum: 0 }) },
+            { description: 'the disk of the engine; null: the datasets are on the same disk' },
+          ),
+        ),
+      },
+      { description: 'what the engine of the node can give back; absent from an agent that does not report it' },
+    ),
+  ),
 });
 export type NodeDisk = Static<typeof NodeDisk>;
 
@@ -59,6 +85,11 @@ export const NodeEngine = Type.Object({
   error: orNull(Type.String({ maxLength: 500 })),
 });
 export type NodeEngine = Static<typeof NodeEngine>;
+
+/** Addresses in one answer. */
+export const MAX_NEIGHBOURS = 500;
+export const Neighbours = Type.Object({ etag: Type.String(), addresses: Type.Array(Type.String(), { maxItems: MAX_NEIGHBOURS }) });
+export type Neighbours = Static<typeof Neighbours>;
 
 /**
  * Body of `POST /api/agent/register`. The contract defines the first four fields; Berth's agent adds the others.
@@ -92,6 +123,9 @@ export const NodeRegister = Type.Object({
     Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'features of the agent that are not part of the contract' }),
   ),
   disk: Type.Optional(NodeDisk),
+  neighbours_etag: Type.Optional(
+    Type.String({ maxLength: 100, description: 'of the last `neighbours`, or empty; absent: the agent closes no ports of other nodes' }),
+  ),
   publish_ip: Type.Optional(
     orNull(Type.String({ maxLength: 253, description: 'address to which container ports are bound; null: all addresses' })),
   ),
@@ -114,7 +148,10 @@ export const NodeCopy = Type.Object({
 });
 export type NodeCopy = Static<typeof NodeCopy>;
 
-/** The drain of a node. `left` lists the deployments that still run there, with the state of their move. */
+/**
+ * The drain of a node. `left` lists the deployments that still run there, with the state of their move, and stopped projects whose volumes
+ * are there.
+ */
 export const Drain = Type.Object({
   started_at: Time,
   finished_at: orNull(Time),
@@ -144,23 +181,23 @@ export const CacheRoom = Type.Object({
 });
 export type CacheRoom = Static<typeof CacheRoom>;
 
-/** The disk of a node: what uses it, which datasets an eviction removes and why, and the volumes, which no eviction touches. */
+/** The disk of a node: what uses it, what an eviction removes and why, and the volumes, which no eviction touches. */
 export const NodeDiskView = Type.Object({
   disk: orNull(Type.Unsafe<NodeDisk>({ ...NodeDisk, description: 'null: the agent has not reported it' })),
-  budget_bytes: Type.Number({ description: 'MAX_STORAGE of the node' }),
-  free_bytes: Type.Number({ description: 'left of the budget' }),
+  budget_bytes: Type.Number({ description: 'MAX_STORAGE of the node: datasets, images and build cache share it' }),
+  free_bytes: Type.Number({ description: 'left of the budget; less than 0: more is used, and what is used cannot go' }),
   wanted_bytes: Type.Number(),
   enough: Type.Boolean({ description: 'the evictions free `wanted_bytes`' }),
   evict: Type.Array(
     Type.Object({
-      kind: literals(['dataset']),
+      kind: literals(['build_cache', 'image', 'dataset']),
       name: Type.String(),
       bytes: Type.Number(),
       why: Type.String(),
     }),
     { description: 'what would be evicted to make room for `bytes`, in order' },
   ),
-  kept_bytes: Type.Number({ description: 'bytes of datasets that containers or kept releases use' }),
+  kept_bytes: Type.Number({ description: 'bytes of datasets, images and build cache that are never evicted' }),
   volumes: Type.Array(
     Type.Object({
       project: Type.String(),
@@ -209,6 +246,10 @@ export const Node = Type.Object({
   config_etag: Type.Optional(
     Type.String({ description: 'changes with GET /api/agent/config, so that the agent requests it again; only in answers to the agent' }),
   ),
+  neighbours: Type.Optional({
+    ...Neighbours,
+    description: `IPv4 addresses of deploy nodes, at most ${MAX_NEIGHBOURS}, if they differ from \`neighbours_etag\`; only in answers to the agent`,
+  }),
   cached: Type.Array(CachedDataset),
   copy_rate: orNull(Type.Number()),
   copying: Type.Optional(

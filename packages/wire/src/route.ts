@@ -54,6 +54,16 @@ export const ById = Type.Object({ id: Id });
 /** An id or a name. The path determines the type of resource (control-plane/src/api/names.ts). */
 export const ByName = Type.Object({ id: Type.String({ minLength: 1, maxLength: 300, description: 'id or name' }) });
 export const NameFilter = { name: Type.Optional(Type.String({ minLength: 1, maxLength: 253, description: 'exact name' })) };
+/** For the names of the resources that another answer lists. */
+export const IdsFilter = {
+  ids: Type.Optional(
+    Type.String({
+      maxLength: 6_500,
+      pattern: '^[A-Za-z0-9_-]{1,64}(?:,[A-Za-z0-9_-]{1,64}){0,99}$',
+      description: 'ids, comma-separated, at most 100; unknown ones are left out',
+    }),
+  ),
+};
 /** Longest hold in seconds for agents. They notice a dead connection earlier, from the answers to their registrations. */
 export const MAX_HOLD_SECONDS = 300;
 export const LongWait = {

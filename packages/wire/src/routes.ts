@@ -19,10 +19,11 @@ import { METRIC_ROUTES } from './metrics.ts';
 import { CacheRoom, Node, NodeDiskView, NodeRegister, Placement, Prewarm } from './node.ts';
 import { ByEnvName, EnvSet, Project, ProjectCreate, ProjectPatch } from './project.ts';
 import { AgentConfig, Task, TaskClaim, TaskLogs, TaskRenewal, TaskReport, TaskReportAnswer } from './task.ts';
+import { REPOSITORY_LOOK_ROUTES } from './repository-look.ts';
 import { RUNTIME_ROUTES } from './runtime.ts';
 import { SECRET_ROUTES } from './secret.ts';
 import { System } from './system.ts';
-import { ById, ByName, LongWait, NameFilter, type Route, Wait } from './route.ts';
+import { ById, ByName, IdsFilter, LongWait, NameFilter, type Route, Wait } from './route.ts';
 import { Version } from './version.ts';
 import { VOLUME_ROUTES } from './volume.ts';
 import { DEPLOYMENT_STATES, Id, listOf, literals, PageQuery } from './vocabulary.ts';
@@ -39,6 +40,7 @@ export const ROUTES = {
     query: Type.Object({
       ...PageQuery,
       ...NameFilter,
+      ...IdsFilter,
       find: Type.Optional(
         Type.String({ minLength: 1, maxLength: 253, description: 'a part of the name, the domain prefix or the git address, in any case' }),
       ),
@@ -49,6 +51,8 @@ export const ROUTES = {
     status: 200,
     answer: listOf(Project),
   },
+  ...REPOSITORY_LOOK_ROUTES,
+
   createProject: {
     method: 'POST',
     path: '/api/projects',

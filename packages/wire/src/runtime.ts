@@ -71,8 +71,8 @@ const Position = Type.String({ maxLength: 40, pattern: '^\\d{4}-\\d\\d-\\d\\dT\\
 const Key = Type.String({ minLength: 1, maxLength: 80, pattern: '^[A-Za-z0-9_-]+$' });
 
 /**
- * One log that a node shall read. `follow`: from now on, until nobody wants it. `read`: once. Ages and not times, because the clock of
- * a node may be wrong.
+ * One log that a node shall read. `follow`: from `since_ago_ms` on, when it was first wanted, until nobody wants it. `read`: once. Ages and
+ * not times, because the clock of a node may be wrong.
  */
 export const LogWant = Type.Object({
   key: Key,
@@ -81,7 +81,7 @@ export const LogWant = Type.Object({
   tail: Type.Integer({ minimum: 0, maximum: MAX_TAIL }),
   since_ago_ms: orNull(Type.Integer({ minimum: 0 })),
   until_ago_ms: orNull(Type.Integer({ minimum: 0 })),
-  /** Lines after this position, by the clock of the node. It wins over `since_ago_ms`. */
+  /** Lines after this position, by the clock of the node. It wins over `since_ago_ms` of a `read`; a `follow` begins at the earlier one. */
   after: orNull(Position),
   stream: orNull(Stream),
 });

@@ -6,6 +6,7 @@ import { type Static, Type } from 'typebox';
 import { DatasetMount, DatasetSource } from './dataset.ts';
 import { CleanPayload } from './clean-up.ts';
 import { LookPayload } from './look.ts';
+import { RepositoryLookPayload } from './repository-look.ts';
 import { GitAccess, MAX_SEEN_KEYS, SeenHostKey } from './git.ts';
 import { SECRET_DELIVERIES } from './secret.ts';
 import { MovePayload, VolumeMounts } from './volume.ts';
@@ -97,7 +98,7 @@ export type Payload = {
   deploy: DeployPayload;
   retire: RetirePayload;
   sync: SyncPayload;
-  look: LookPayload;
+  look: LookPayload | RepositoryLookPayload;
   clean: CleanPayload;
   move: MovePayload;
 };
@@ -118,7 +119,7 @@ export const Task = Type.Union([
   Type.Object({ ...base, kind: Type.Literal('deploy'), payload: DeployPayload }),
   Type.Object({ ...base, kind: Type.Literal('retire'), payload: RetirePayload }),
   Type.Object({ ...base, kind: Type.Literal('sync'), payload: SyncPayload }),
-  Type.Object({ ...base, kind: Type.Literal('look'), payload: LookPayload }),
+  Type.Object({ ...base, kind: Type.Literal('look'), payload: Type.Union([LookPayload, RepositoryLookPayload]) }),
   Type.Object({ ...base, kind: Type.Literal('clean'), payload: CleanPayload }),
   Type.Object({ ...base, kind: Type.Literal('move'), payload: MovePayload }),
 ]);

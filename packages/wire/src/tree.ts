@@ -268,12 +268,13 @@ async function* leavesOf(entries: readonly NamedEntry[], load: LoadTree, under: 
   }
 }
 
-/** A row of the history. `size` and `checksum` are null for a removed file, `previous_checksum` is null for an added one. */
+/** A row of the history. `size` and `checksum` are null for a removed file, the previous ones for an added file. */
 export type TreeChange = {
   path: string;
   change: 'added' | 'modified' | 'removed';
   size: number | null;
   checksum: string | null;
+  previous_size: number | null;
   previous_checksum: string | null;
 };
 
@@ -293,13 +294,13 @@ export async function* diffTrees(oldRoot: string | null, newRoot: string | null,
     const [gone, come] = [order <= 0 ? was : null, order >= 0 ? is : null];
     const path = under + (come ?? gone)?.name;
     const [oldLeaf, newLeaf] = [leafOf(gone), leafOf(come)];
-    const previous_checksum = oldLeaf?.checksum ?? null;
-    if (oldLeaf !== null && newLeaf === null) yield { path, change: 'removed', size: null, checksum: null, previous_checksum };
+    const previous = { previous_size: oldLeaf?.size ?? null, previous_checksum: oldLeaf?.checksum ?? null };
+    if (oldLeaf !== null && newLeaf === null) yield { path, change: 'removed', size: null, checksum: null, ...previous };
     const [from, to] = [digestOf(gone), digestOf(come)];
     if (from !== to) yield* diffTrees(from, to, load, `${path}/`);
     if (newLeaf !== null && (oldLeaf === null || !sameLeaf(oldLeaf, newLeaf))) {
       const { size, checksum } = newLeaf;
-      yield { path, change: oldLeaf === null ? 'added' : 'modified', size, checksum, previous_checksum };
+      yield { path, change: oldLeaf === null ? 'added' : 'modified', size, checksum, ...previous };
     }
     // Await only if the next part must be loaded: this line runs for every entry.
     if (gone !== null && olds.next()) await olds.more();

@@ -24,7 +24,8 @@
  * adoption    a deploy task continues with the container that an earlier attempt of it started, instead of starting another one
  * quarantine  containers with Berth's labels whose deployment the control plane does not know; only people remove them
  * hook        an address that a forge calls after a push; a delivery is one call, and its verdict says what Berth did
- * look        a task that reads the tip of a branch from the git server, to decide about a delivery
+ * look        a task that reads the tip of a branch from the git server, to decide about a delivery; or what a repository has for a new
+ *             project
  * drain       a node or container gets nothing new and finishes what it has: a node moves its projects, a container its requests
  * retire      remove the container of a deployment that another one replaced, after it has drained
  * stopped     a project whose container a person stopped; its route, node, image and data stay reserved until it starts again

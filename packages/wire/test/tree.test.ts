@@ -82,7 +82,8 @@ function naiveDiff(was: Model, is: Model): TreeChange[] {
   const paths = [...new Set([...olds.keys(), ...news.keys()])].filter((path) => !path.endsWith('/'));
   return paths.flatMap((path): TreeChange[] => {
     const [a, b] = [olds.get(path), news.get(path)];
-    if (b === undefined) return [{ path, change: 'removed', size: null, checksum: null, previous_checksum: a?.checksum ?? null }];
+    const previous = { previous_size: a?.size ?? null, previous_checksum: a?.checksum ?? null };
+    if (b === undefined) return [{ path, change: 'removed', size: null, checksum: null, ...previous }];
     if (a?.line === b.line) return [];
     return [
       {
@@ -90,7 +91,7 @@ function naiveDiff(was: Model, is: Model): TreeChange[] {
         change: a === undefined ? 'added' : 'modified',
         size: b.size,
         checksum: b.checksum,
-        previous_checksum: a?.checksum ?? null,
+        ...previous,
       },
     ];
   });

@@ -7,6 +7,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
+import { missingParts } from '@berth/testbed/images';
 import { run } from '@berth/testbed/process';
 import { startProber } from '@berth/testbed/prober';
 import { startStatusReceiver } from '@berth/testbed/status-receiver';
@@ -302,9 +303,14 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
     await running(stage, asked);
   },
 
-  /** Removes an image that no release needs. In the end it is gone, the others are there, and the registry takes images. */
+  /**
+   * Removes an image that no release needs. In the end it is gone, the others are there with every layer, the registry takes images, its
+   * configuration is as before, and the next clean-up finds nothing missing.
+   */
   async 'clean-up'(stage, point) {
-    const { api } = stage.world.berth;
+    const { registry, berth } = stage.world;
+    const { api } = berth;
+    const configuration = await readFile(registry.config, 'utf8');
     const project = await otherProject(stage, 'rolling');
     const made: Deployment[] = [];
     for (const version of [2, 3, 4]) {
@@ -312,13 +318,24 @@ const SCENARIOS: Record<Scenario, (stage: Stage, point: Point) => Promise<void>>
       await running(stage, asked);
       made.push(asked);
     }
-    const newest = async (): Promise<string> => (await api.call('cleanUps', {})).items[0]?.id ?? '';
-    const before = await newest();
+    const newest = async () => (await api.call('cleanUps', {})).items[0];
+    const ended = async (start: () => Promise<unknown>): Promise<unknown> => {
+      const before = (await newest())?.id;
+      await start();
+      await waitFor('the clean-up has ended', async () => (await newest())?.id !== before, { deadlineMs: 90_000 });
+      return newest();
+    };
+    const begin = (): Promise<unknown> => stage.ask('startCleanUp', {});
     await stage.arm(point);
-    await Promise.all([stage.ask('startCleanUp', {}), awaitDeathAndRestart(stage, point)]);
-    await waitFor('the clean-up has ended', async () => (await newest()) !== before, { deadlineMs: 90_000 });
-    expect((await api.call('cleanUps', {})).items[0]).toMatchObject({ state: 'done', error: null });
-    const [old, kept] = made;
+    const first = await ended(() => Promise.all([begin(), awaitDeathAndRestart(stage, point)]));
+    expect(first).toMatchObject({ state: 'done', missing: 0, error: null });
+    const [old, kept, last] = await Promise.all(made.map(({ id }) => api.call('getDeployment', { params: { id } })));
+    const partsOf = async (of: Deployment | undefined): Promise<string[]> =>
+      missingParts(registry, /\/(.*):/.exec(of?.image_tag ?? '')?.[1] ?? '', of?.image_digest ?? '');
+    expect(await partsOf(old)).toEqual([expect.stringMatching(/^manifest .*: status 404$/)]);
+    expect([await partsOf(kept), await partsOf(last)]).toEqual([[], []]);
+    expect(await readFile(registry.config, 'utf8')).toBe(configuration);
+    expect(await ended(begin)).toMatchObject({ state: 'done', missing: 0, error: null });
     const back = (to: Deployment | undefined) =>
       api.call('rollback', { params: { id: project.id }, body: { deployment_id: to?.id ?? '' } });
     await expect(back(old)).rejects.toMatchObject({ code: 'no_release' });

@@ -10,6 +10,7 @@ import { PROXY_ROWS } from './rows/proxy.ts';
 import { PUSH_ROWS } from './rows/pushes.ts';
 import { REGISTRY_ROWS } from './rows/registry.ts';
 import { SECRET_ROWS } from './rows/secrets.ts';
+import { VOLUME_ROWS } from './rows/volumes.ts';
 
 export const ROWS: readonly Row[] = [
   ...BUILDER_ROWS,
@@ -22,4 +23,5 @@ export const ROWS: readonly Row[] = [
   ...DATA_ROWS,
   ...PUSH_ROWS,
   ...SECRET_ROWS,
+  ...VOLUME_ROWS,
 ];

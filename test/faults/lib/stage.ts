@@ -45,7 +45,7 @@ export type Stage = {
   shims: { builder: Shim; node: Shim };
   project: Project;
   dir: string;
-  /** Small file systems of stage `disk`, and `svc` of stage `data`. */
+  /** Small file systems of stage `disk`, and `svc` of the stages `data` and `main`. */
   small: { builder: string; controlPlane: string; engine: string; svc: string; secrets: string };
   /** SECRETS_DIR of node-1, on tmpfs. */
   secretsDir: string;
@@ -117,6 +117,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       ['disk', small.controlPlane, '12m'],
       ['disk', small.engine, '64m'],
       ['data', small.svc, '64m'],
+      ['main', small.svc, '16m'],
       ['disk', small.secrets, '1m'],
     ] as const) {
       if (stage !== name) continue;
@@ -143,7 +144,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     const front = await prepareFront(dir);
     const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
     // The same size on each node, so that placement does not depend on the free space of this machine's disk.
-    const same = { MAX_STORAGE: '1000000', PULL_TIMEOUT: '30s' };
+    const same = { MAX_STORAGE: '10000000000', PULL_TIMEOUT: '30s' };
     const svc = { svcRoot: join(small.svc, 'svc') };
     const history = memoryHistory();
     const database = join(name === 'disk' ? small.controlPlane : dir, 'berth.db');
@@ -173,6 +174,7 @@ export async function startStage(name: StageName): Promise<Stage> {
             ...same,
             ...shims.node.env,
             SECRETS_DIR: secretsDir,
+            ...(name === 'main' ? { SVC_ROOT: svc.svcRoot } : {}),
             // 2 s for 4 MB, so that a fault can hit a copy.
             ...(name === 'data'
               ? {
@@ -186,7 +188,9 @@ export async function startStage(name: StageName): Promise<Stage> {
           },
         },
         // Less room than node-1, so that it gets work only when node-1 cannot have it.
-        ...(name === 'main' ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '500000' } }] : []),
+        ...(name === 'main'
+          ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '5000000000' } }]
+          : []),
       ],
       env: {
         ...SHORT,

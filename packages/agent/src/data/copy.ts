@@ -13,7 +13,7 @@ import type { Rsync } from '../tools/rsync.ts';
 import { errorCode, syncFileSystem } from './disk.ts';
 import type { Layout } from './layout.ts';
 import { type LinkSource, makeStaging, sourceOfTree, type Staging } from './staging.ts';
-import type { MakeRoom } from './room.ts';
+import type { MakeRoom } from '../room.ts';
 import type { FindSource } from './source.ts';
 import type { Trees } from './trees.ts';
 import { verifyCopy } from './verify.ts';

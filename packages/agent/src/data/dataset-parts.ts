@@ -3,7 +3,7 @@
  *
  *   deploy, sync ──> cache ──> transfer (shared by tasks) ──> copy rounds ──> versions     layout.ts: where each file is
  *      │                                      │
- *      └─ prepare: symlinks, the share         └─ room ──> evict ──> versions that nothing pins
+ *      └─ prepare: symlinks, the share         └─ ../room ──> evict ──> versions that nothing pins
  */
 import { mkdir } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
@@ -12,6 +12,8 @@ import type { Watermarks } from '@berth/wire/eviction';
 import { createLocks } from '../locks.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { retryUntilAnswered } from '../retry.ts';
+import { createRoom, type Room } from '../room.ts';
+import type { EngineSpace } from '../engine-space.ts';
 import type { StorageMeter } from '../storage.ts';
 import { createRsync, type RsyncSettings } from '../tools/rsync.ts';
 import { createRefCounts } from '../ref-counts.ts';
@@ -25,7 +27,7 @@ import { createLayout } from './layout.ts';
 import { createMounts } from './mounts.ts';
 import { createPrepare, type Prepare } from './prepare.ts';
 import { createRescan } from './rescan.ts';
-import { createMakeRoom } from './room.ts';
+import { createDatasetSpace } from './room.ts';
 import { createFindSource } from './source.ts';
 import { createSlots } from './slots.ts';
 import type { CopyEnd } from './transfer.ts';
@@ -52,6 +54,8 @@ export type DatasetPartsOptions = {
   /** Called after each copy of a version, with its outcome. */
   onCopyEnded?: (ended: CopyEnd) => void;
   watermarks: Watermarks;
+  /** Images and build cache, which share the budget. Default: they are left alone. */
+  engine?: EngineSpace;
   rsync: RsyncSettings;
   /** Called when the set of cached versions has changed. */
   onChange: () => void;
@@ -61,6 +65,7 @@ export type DatasetPartsOptions = {
   silentMs?: number;
 };
 export type DatasetParts = {
+  room: Room;
   cache: Cache;
   prepare: Prepare;
   inventory: Inventory;
@@ -119,15 +124,12 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
     deploymentsInUse,
     log,
   });
-  const makeRoom = createMakeRoom({
+  const room = createRoom({
     storage,
-    versions,
-    mounts,
-    evict,
-    sweepMounts,
-    recopyableVersions,
+    datasets: createDatasetSpace({ versions, mounts, evict, sweepMounts, recopyableVersions, isProtected, log }),
+    engine: options.engine ?? null,
+    engineMax: null,
     locks: createLocks(),
-    isProtected,
     watermarks: options.watermarks,
     log,
   });
@@ -141,7 +143,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
       layout,
       versions,
       trees,
-      makeRoom,
+      makeRoom: room.make,
       findSource,
       rsync: createRsync(rsync),
       inherit: rsync.inherit,
@@ -169,6 +171,7 @@ export async function createDatasetParts(options: DatasetPartsOptions): Promise<
   };
   const timer = setInterval(removeLeftovers, options.cleanupMs ?? CLEANUP_MS).unref();
   return {
+    room,
     cache,
     prepare,
     inventory: createInventory({ versions, mounts, evict, recopyableVersions, storage, rate, log }),

@@ -61,6 +61,8 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   const stopping = new AbortController();
   const { signal } = stopping;
   const epoch = randomUUID();
+  /** Where the first read begins: the engine may take seconds to answer, and the viewers miss what the container prints meanwhile. */
+  const wantedSince = earlier(timeOf(clock() - (want.since_ago_ms ?? 0)), OVERLAP_MS);
   const budget = createBudget(deps.rate ?? FOLLOWER_RATE, BURST_SECONDS);
   let shown = createShownText((text) => text);
   /** Read since the last flush. */
@@ -127,7 +129,6 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   async function readAll(): Promise<void> {
     let seen = false;
     let looks = 0;
-    let isFirst = true;
     let previous: Container | null = null;
     while (!signal.aborted) {
       const container = await containerOf(deps.listContainers, want.deployment_id, signal);
@@ -146,15 +147,16 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
         if (previous?.id === container.id && previous.startedAt !== null && previous.startedAt !== container.startedAt)
           deps.onRestart?.(container, previous.startedAt);
         previous = container;
+        const now = timeOf(clock());
+        const newest = newestOf(last);
+        const needsEarlier = want.after !== null && want.since_ago_ms !== null && wantedSince < want.after;
+        const known = newest ?? (needsEarlier ? null : want.after);
+        if (known !== null) repeatedUntil = newest === null ? { stdout: known, stderr: known } : { ...last };
+        const from = known ?? wantedSince;
         // A position in the future: the clock was set back.
-        const now = new Date(clock()).toISOString().replace('Z', '000000Z');
-        const known = isFirst ? want.after : newestOf(last);
-        if (known !== null) repeatedUntil = isFirst ? { stdout: known, stderr: known } : { ...last };
-        const from = known ?? earlier(now, OVERLAP_MS);
         const since = from > now ? earlier(now, OVERLAP_MS) : from;
         if (from > now) repeatedUntil = null;
-        await read(container, since, known === null ? want.tail : null);
-        isFirst = false;
+        await read(container, since, known === null && want.since_ago_ms === null ? want.tail : null);
       }
       await pause(Math.min(MOST_LOOK_MS, lookMs * 2 ** Math.min(looks++, 4)), signal);
     }
@@ -231,6 +233,7 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   return { stop: () => stopping.abort(new Error('the log is not wanted any more')), done: run() };
 }
 
+const timeOf = (ms: number): string => new Date(ms).toISOString().replace('Z', '000000Z');
 const startOf = (container: Container): string => `${container.id} ${container.startedAt}`;
 const newestOf = (last: Record<RawLine['stream'], string>): string | null =>
   (last.stdout > last.stderr ? last.stdout : last.stderr) || null;

@@ -12,7 +12,10 @@ export type RegistryApi = {
   allowsDeletion(signal: AbortSignal): Promise<boolean>;
   /** Returns the digest to which a tag points; null if there is none. */
   digestOf(repository: string, tag: string, signal: AbortSignal): Promise<string | null>;
+  /** False only if the registry says that it does not have the image. */
   has(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
+  /** True only if the registry says that it has the image. */
+  holds(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
   /** Deletes an image with the manifests that it consists of, except those in `keep`. Returns false if it does not exist. */
   remove(repository: string, digest: string, keep: ReadonlySet<string>, signal: AbortSignal): Promise<boolean>;
 };
@@ -28,9 +31,16 @@ const MANIFESTS = [...INDEXES, 'application/vnd.oci.image.manifest.v1+json', 'ap
   ', ',
 );
 
-export type RegistryApiDeps = { settings: () => AgentConfig | null; isInsecure: IsInsecure };
+export type RegistryApiDeps = {
+  settings: () => AgentConfig | null;
+  isInsecure: IsInsecure;
+  /** REGISTRY_URL; undefined: the address of the settings. */
+  url: string | undefined;
+  /** How long an answer may take. */
+  answerMs?: number;
+};
 
-export function createRegistryApi({ settings, isInsecure }: RegistryApiDeps): RegistryApi {
+export function createRegistryApi({ settings, isInsecure, url: own, answerMs = ANSWER_MS }: RegistryApiDeps): RegistryApi {
   let scheme: { host: string; origin: string } | null = null;
 
   async function originOf(host: string, signal: AbortSignal): Promise<string> {
@@ -45,17 +55,18 @@ export function createRegistryApi({ settings, isInsecure }: RegistryApiDeps): Re
     const config = settings();
     if (config === null || config.registry_addr === '') throw new TaskFailure('registry_missing', '');
     const host = config.registry_addr.split('/')[0] ?? '';
-    const origin = await originOf(host, signal);
+    const origin = own ?? (await originOf(host, signal));
     const basic: Record<string, string> =
       config.registry_user === ''
         ? {}
         : { authorization: `Basic ${Buffer.from(`${config.registry_user}:${config.registry_password}`).toString('base64')}` };
+    const limited = (): AbortSignal => AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
     const send = (url: string, headers: Record<string, string>): Promise<Response> =>
       fetch(url, {
         method,
         redirect: 'manual',
         headers: { accept: MANIFESTS, ...headers },
-        signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]),
+        signal: limited(),
       });
     const url = `${origin}/v2/${path}`;
     const answer = await send(url, basic);
@@ -63,7 +74,7 @@ export function createRegistryApi({ settings, isInsecure }: RegistryApiDeps): Re
     if (answer.status !== 401 || !/^bearer /i.test(challenge)) return answer;
     await answer.body?.cancel();
     const repository = path.replace(/\/(manifests|blobs)\/.*$/, '');
-    const token = await fetch(tokenUrl(challenge, repository, origin, 'pull,push,delete'), { headers: basic, signal });
+    const token = await fetch(tokenUrl(challenge, repository, origin, 'pull,push,delete'), { headers: basic, signal: limited() });
     const answered = (await token.json()) as { token?: string; access_token?: string };
     return send(url, { authorization: `Bearer ${answered.token ?? answered.access_token ?? ''}` });
   }
@@ -110,10 +121,18 @@ export function createRegistryApi({ settings, isInsecure }: RegistryApiDeps): Re
     },
     async digestOf(repository, tag, signal) {
       const answer = await ask('HEAD', `${repository}/manifests/${tag}`, signal);
-      return answer.status === 200 ? answer.headers.get('docker-content-digest') : null;
+      if (answer.status === 404) return null;
+      const digest = answer.headers.get('docker-content-digest');
+      // Not null: the image of the tag must stay, and nobody knows which one it is.
+      if (answer.status !== 200 || digest === null)
+        throw new TaskFailure('registry_refused', `HEAD ${repository}:${tag}: status ${answer.status}, digest ${digest ?? 'missing'}`);
+      return digest;
     },
     async has(repository, digest, signal) {
       return (await statusOf('HEAD', `${repository}/manifests/${digest}`, signal)) !== 404;
+    },
+    async holds(repository, digest, signal) {
+      return (await statusOf('HEAD', `${repository}/manifests/${digest}`, signal)) === 200;
     },
     async remove(repository, digest, keep, signal) {
       if (keep.has(digest)) return false;

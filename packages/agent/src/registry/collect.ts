@@ -64,13 +64,16 @@ export function createCollector({ file, api, container, restart, cli, env, resta
     }
   }
 
-  async function recover(signal: AbortSignal): Promise<void> {
+  /** `collected`: blobs may be gone that a running registry remembers. */
+  async function undo(collected: boolean, signal: AbortSignal): Promise<void> {
     if (!(await file.isMarked())) return;
     await file.setWritable();
     await failPoint('clean.restored');
-    await restarted('writable', 'registry_stays_read_only', signal);
+    // A registry that could not be restarted at the beginning has never been read-only.
+    if (collected || (await api.mode(signal)) !== 'writable') await restarted('writable', 'registry_stays_read_only', signal);
     await file.forget();
   }
+  const recover = (signal: AbortSignal): Promise<void> => undo(true, signal);
 
   async function run(onLine: (line: string) => void, signal: AbortSignal): Promise<number | null> {
     // Without --delete-untagged: a later build of the same commit takes over the tag, and a release needs the image without it.
@@ -91,12 +94,14 @@ export function createCollector({ file, api, container, restart, cli, env, resta
     async collect(onLine, signal) {
       const folder = await file.folder();
       const bytesBefore = await bytesOfBlobs(folder);
+      let collected = false;
       try {
         await failPoint('clean.read-only.before');
         await file.setReadOnly();
         await failPoint('clean.read-only.written');
         await restarted('read-only', 'registry_not_read_only', signal);
         await failPoint('clean.collect.before');
+        collected = true;
         const blobs = await run(onLine, signal);
         await failPoint('clean.collect.after');
         await recover(signal);
@@ -104,8 +109,8 @@ export function createCollector({ file, api, container, restart, cli, env, resta
         return { blobs, bytesBefore, bytesAfter: await bytesOfBlobs(folder) };
       } catch (error) {
         // The task may have been taken away, but the registry must take images again. The first error is the reason.
-        await recover(AbortSignal.timeout(2 * restartMs)).catch((undo: unknown) => {
-          throw undo instanceof TaskFailure ? undo : error;
+        await undo(collected, AbortSignal.timeout(2 * restartMs)).catch((failed: unknown) => {
+          throw failed instanceof TaskFailure ? failed : error;
         });
         throw error;
       }

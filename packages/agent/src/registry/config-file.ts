@@ -2,9 +2,9 @@
  * The registry's configuration file (REGISTRY_CONFIG), which makes the registry read-only: distribution has no other way. A change takes
  * effect with a restart. A marker in STATE_DIR says that this agent made it read-only, so that a later process undoes it.
  */
-import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
-import { type Document, parseDocument } from 'yaml';
+import { type Document, isMap, parseDocument } from 'yaml';
 import { TaskFailure } from '../tools/failures.ts';
 
 export type RegistryConfigFile = {
@@ -16,15 +16,20 @@ export type RegistryConfigFile = {
   /** Restores the file. The marker stays until `forget`. */
   setWritable(): Promise<void>;
   forget(): Promise<void>;
+  /** Writes the marker if an agent whose state is lost made the registry read-only. Only while no other agent cleans. */
+  adopt(): Promise<void>;
   /** The operator made it read-only, not an agent. */
   isReadOnlyByOperator(): Promise<boolean>;
   /** Folder of the images; null if they are not on a file system. */
   folder(): Promise<string | null>;
 };
 
+/** In the file while an agent cleans: an agent whose state is lost knows that no person made the registry read-only. */
+const NOTE = '# Berth makes the registry read-only while it cleans it (docs/clean-up.md)';
 const READ_ONLY = ['storage', 'maintenance', 'readonly', 'enabled'];
-/** `original`: the file before the change; `written`: the file with the change. */
-type Marker = { original: string; written: string };
+type Access = { mode: number; uid: number; gid: number };
+/** `original`: the file before the change; `written`: the file with it; `access`: its mode and owner (earlier versions wrote none). */
+type Marker = { original: string; written: string; access?: Access };
 
 export function createRegistryConfigFile(path: string, markerPath: string): RegistryConfigFile {
   const marker = async (): Promise<Marker | null> => {
@@ -44,27 +49,40 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
       throw new TaskFailure('registry_not_read_only', `REGISTRY_CONFIG (${path}) is no YAML: ${document.errors[0]?.message ?? ''}`);
     return { text, document };
   }
+  async function mark(original: string, written: string): Promise<void> {
+    const { mode, uid, gid } = await stat(path);
+    await replaceFile(markerPath, JSON.stringify({ original, written, access: { mode, uid, gid } } satisfies Marker));
+  }
   return {
     path,
     isMarked: async () => (await marker()) !== null,
     async setReadOnly() {
       const { text, document } = await read();
       document.setIn(READ_ONLY, true);
-      const written = document.toString();
-      await replaceFile(markerPath, JSON.stringify({ original: text, written } satisfies Marker), 0o600);
+      const written = `${document.toString()}${NOTE}\n`;
+      await mark(text, written);
       await failPoint('clean.marked');
       await replaceFile(path, written);
     },
     async setWritable() {
       const left = await marker();
       if (left === null) return;
-      const present = await readFile(path, 'utf8');
+      const present = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
+        // Somebody removed it: without the file, the registry would not start again.
+        if (error.code === 'ENOENT') return '';
+        throw error;
+      });
       if (present === left.original) return;
       // A person changed the file meanwhile: only our setting goes. An empty or torn file is restored.
       const document = parseDocument(present);
-      const isOurs = present === left.written || document.errors.length > 0 || !document.has('storage');
-      if (!isOurs) document.deleteIn(READ_ONLY);
-      await replaceFile(path, isOurs ? left.original : document.toString());
+      const isOurs = isMixture(present, left) || document.errors.length > 0 || !document.has('storage');
+      await replaceFile(path, isOurs ? left.original : withoutReadOnly(present), left.access);
+    },
+    async adopt() {
+      if ((await marker()) !== null) return;
+      const { text, document } = await read();
+      if (!text.includes(NOTE) || document.getIn(READ_ONLY) !== true) return;
+      await mark(withoutReadOnly(text), text);
     },
     forget: () => rm(markerPath, { force: true }),
     async isReadOnlyByOperator() {
@@ -77,16 +95,66 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
   };
 }
 
-/** Replaces a file in one step. A file that is a mount point cannot be replaced: it is written in place. */
-async function replaceFile(path: string, text: string, mode?: number): Promise<void> {
+/** Removes the setting and the note from a file. */
+function withoutReadOnly(text: string): string {
+  const document = parseDocument(text.replace(`${NOTE}\n`, ''));
+  document.deleteIn(READ_ONLY);
+  for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
+    const parent = READ_ONLY.slice(0, depth);
+    const left = document.getIn(parent);
+    if (isMap(left) && left.items.length === 0) document.deleteIn(parent);
+  }
+  return document.toString();
+}
+
+/** Whether a process died while it wrote the file in place: each character is that of one of both texts. */
+function isMixture(text: string, { original, written }: Marker): boolean {
+  if (text.length !== original.length && text.length !== written.length) return false;
+  for (let i = 0; i < text.length; i++) if (text[i] !== original[i] && text[i] !== written[i]) return false;
+  return true;
+}
+
+/**
+ * Replaces a file in one step, with its mode and its owner: the registry may not be allowed to read it otherwise. It is written in place
+ * where it cannot be replaced: it is a mount point, the folder is not writable, its owner cannot be kept, or the disk is full.
+ */
+async function replaceFile(link: string, text: string, access?: Access): Promise<void> {
+  // A symlink stays one.
+  const path = await realpath(link).catch(() => link);
   const found = await stat(path).catch(() => null);
+  const draft = `${path}.berth`;
   try {
-    await writeFile(`${path}.berth`, text, { mode: mode ?? (found === null ? 0o600 : found.mode & 0o777), flush: true });
-    await rename(`${path}.berth`, path);
+    await writeFile(draft, text, { mode: 0o600, flush: true });
+    const wanted = found ?? access;
+    if (wanted !== undefined) {
+      const { uid, gid } = await stat(draft);
+      if (uid !== wanted.uid || gid !== wanted.gid) await chown(draft, wanted.uid, wanted.gid);
+      await chmod(draft, wanted.mode & 0o7777);
+    }
+    await rename(draft, path);
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    await rm(`${path}.berth`, { force: true }).catch(() => undefined);
-    if (!['EBUSY', 'EROFS', 'EACCES', 'EXDEV'].includes(code ?? '')) throw error;
-    await writeFile(path, text, { flush: true });
+    await rm(draft, { force: true }).catch(() => undefined);
+    if (found === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+    await overwrite(path, Buffer.from(text), found.size);
+  }
+}
+const IN_PLACE = ['EBUSY', 'EROFS', 'EACCES', 'EPERM', 'EXDEV', 'ENOSPC', 'EDQUOT'];
+
+/** The part that needs room comes first: without room, the file stays as it was. */
+async function overwrite(path: string, bytes: Buffer, size: number): Promise<void> {
+  const file = await open(path, 'r+');
+  const write = async (from: number, to: number): Promise<void> => {
+    for (let at = from; at < to; ) at += (await file.write(bytes, at, to - at, at)).bytesWritten;
+  };
+  try {
+    await write(size, bytes.length).catch(async (error: unknown) => {
+      await file.truncate(size);
+      throw error;
+    });
+    await write(0, Math.min(size, bytes.length));
+    await file.truncate(bytes.length);
+    await file.sync();
+  } finally {
+    await file.close();
   }
 }

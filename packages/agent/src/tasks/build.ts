@@ -9,6 +9,7 @@ import type { Build } from '../tools/buildx.ts';
 import type { Clone } from '../tools/git.ts';
 import { findContext, findDockerfile } from '../dockerfile.ts';
 import type { Images } from '../images.ts';
+import type { KeepRoom } from '../parts.ts';
 import type { BuildDigests } from '../secrets/build-digests.ts';
 import type { Workspaces } from '../workspace.ts';
 import { type Handler, nothingToDiscard, traced } from './task.ts';
@@ -18,6 +19,7 @@ export type BuildDeps = {
   build: Build;
   workspaces: Workspaces;
   images: Images;
+  keepRoom: KeepRoom;
   buildTimeoutMs: number;
   digests: BuildDigests;
 };
@@ -64,6 +66,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const noCache = deps.digests.changed(payload.project_id, context.secretsDigest);
       if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
       try {
+        await deps.keepRoom(signal);
         await failPoint('build.before');
         const endBuild = context.span?.('build');
         let endPush: ((failed?: boolean) => void) | undefined;

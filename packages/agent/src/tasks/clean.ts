@@ -9,7 +9,13 @@ import { TaskFailure } from '../tools/failures.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
 
 /** The parts that clean the registry; null on an agent without REGISTRY_CONFIG. */
-export type RegistryParts = { api: RegistryApi; collector: Collector; file: RegistryConfigFile };
+export type RegistryParts = {
+  api: RegistryApi;
+  collector: Collector;
+  file: RegistryConfigFile;
+  /** REGISTRY_URL; undefined: REGISTRY_ADDR leads to the registry. */
+  url: string | undefined;
+};
 
 /** One at a time changes the registry's configuration. */
 export const REGISTRY_LOCK = 'registry';
@@ -17,21 +23,32 @@ export const REGISTRY_LOCK = 'registry';
 export function createCleanHandler({ registry, locks }: { registry: RegistryParts | null; locks: Locks }): Handler<'clean'> {
   return async (task, { signal, logStep }) => {
     if (registry === null) throw new TaskFailure('task_failed', 'REGISTRY_CONFIG is not set on this agent');
-    const { api, collector, file } = registry;
+    const { api, collector, file, url } = registry;
     // An earlier attempt of this process may still be undoing its work.
     const release = await locks.acquire(REGISTRY_LOCK, signal);
     try {
+      await file.adopt();
       await collector.recover(signal);
-      if (await file.isReadOnlyByOperator()) throw new TaskFailure('registry_refused', `${file.path} makes the registry read-only`);
+      if (await file.isReadOnlyByOperator())
+        throw new TaskFailure(
+          'registry_refused',
+          `${file.path} makes the registry read-only; unless that is wanted, remove storage.maintenance.readonly and restart the registry`,
+        );
       if (!(await api.allowsDeletion(signal)))
         throw new TaskFailure('registry_delete_disabled', `set storage.delete.enabled: true in ${file.path} and restart the registry`);
       const result: CleanResult = { removed: 0, missing: [], blobs: null, bytes_before: null, bytes_after: null };
+      let kept = 0;
       for (const images of task.payload.repositories) {
         result.removed += await removeImages(api, images, signal);
-        for (const digest of images.keep)
+        for (const digest of images.keep) {
+          kept += 1;
           if (result.missing.length < MAX_MISSING && !(await api.has(images.repository, digest, signal)))
             result.missing.push({ repository: images.repository, digest });
+        }
       }
+      // Otherwise every rollback would be refused because of a wrong address.
+      if (url !== undefined && kept > 0 && result.removed === 0 && result.missing.length === Math.min(kept, MAX_MISSING))
+        throw new TaskFailure('registry_other', `${url} has none of the ${kept} images that releases need`);
       logStep('clean', `${result.removed} images deleted`);
       const { blobs, bytesBefore, bytesAfter } = await collector.collect((line) => logStep('collect', line), signal);
       Object.assign(result, { blobs, bytes_before: bytesBefore, bytes_after: bytesAfter } satisfies Partial<CleanResult>);

@@ -20,6 +20,7 @@ import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
+import type { KeepRoom } from '../parts.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
@@ -36,6 +37,8 @@ export type DeployDeps = {
   locks: Locks;
   networks: Networks;
   secretFiles: SecretFiles;
+  keepRoom: KeepRoom;
+  pulled: (image: string, signal: AbortSignal) => Promise<void>;
   /** Null on a node that takes no datasets. */
   prepare: Prepare | null;
   /** Null on a node that takes no volumes. */
@@ -61,22 +64,13 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
   async function bringUp(task: DeployTask, deployment: string, context: TaskContext, attemptContainer: AttemptContainer): Promise<Up> {
     const { payload } = task;
     const { signal, logStep } = context;
+    // The image is protected by now, but its removal may have begun before.
+    await deps.images.removed();
     // Only a digest can be trusted: a tag may have been moved to another image.
     const present = payload.image_digest !== null && docker.hasImage(payload.image, signal);
     const [adopted, hasImage] = await Promise.all([attemptContainer.adopt(), present]);
     const data = await traced(context, 'copy', () => prepareDatasets(deps, task, deployment, context, adopted !== null));
-    if (adopted === null && !hasImage) {
-      logStep('pull', `pulling ${payload.image}`);
-      await failPoint('pull.before');
-      await traced(context, 'pull', () =>
-        docker.pull(payload.image, {
-          signal,
-          timeoutMs: deps.pullTimeoutMs,
-          onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
-        }),
-      );
-      await failPoint('pull.after');
-    }
+    if (adopted === null && !hasImage) await pull(deps, payload.image, context);
     const others = payload.replace === 'recreate' ? await otherContainers(deps, task, deployment, context) : [];
     try {
       for (const old of others) {
@@ -84,8 +78,17 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
         await docker.stop(old.id, payload.stop_grace_seconds, signal);
         await failPoint('recreate.stopped');
       }
-      const id =
-        adopted?.id ?? (await traced(context, 'start', () => start(deps, task, deployment, data.mounts, context, attemptContainer)));
+      const startNew = (): Promise<string> => start(deps, task, deployment, data.mounts, context, attemptContainer);
+      const startWithImage = (): Promise<string> =>
+        startNew().catch(async (error: unknown) => {
+          if (!(error instanceof TaskFailure && NO_IMAGE.test(error.message))) throw error;
+          // Another program removed it, perhaps the agent of another role on this machine.
+          logStep('pull', 'the image was removed from this node meanwhile');
+          await attemptContainer.remove();
+          await pull(deps, payload.image, context);
+          return startNew();
+        });
+      const id = adopted?.id ?? (await traced(context, 'start', startWithImage));
       const hostPort = await traced(context, 'probe', () => untilHealthy(deps, task, id, context));
       await failPoint('probe.after');
       await docker.restartUnlessStopped(id, signal);
@@ -136,6 +139,35 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       deps.secretFiles.cleanLater();
     }
   };
+}
+
+/** The engine’s errors about an image that it does not have. */
+const NO_IMAGE = /no such image|unable to find image|image not known/i;
+/** Bytes that a second try of a pull finds free on a full disk, if evictions can free them. */
+const PULL_ROOM = 5_000_000_000;
+
+async function pull(deps: DeployDeps, image: string, context: TaskContext): Promise<void> {
+  const { signal, logStep } = context;
+  const once = (): Promise<void> =>
+    traced(context, 'pull', () =>
+      deps.docker.pull(image, {
+        signal,
+        timeoutMs: deps.pullTimeoutMs,
+        onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
+      }),
+    );
+  await deps.keepRoom(signal);
+  logStep('pull', `pulling ${image}`);
+  await failPoint('pull.before');
+  await once().catch(async (error: unknown) => {
+    if (!(error instanceof TaskFailure && error.code === 'disk_full')) throw error;
+    // The size of an image is known only when its layers are unpacked.
+    logStep('pull', 'the disk is full; evicting what can go, and pulling again');
+    await deps.keepRoom(signal, { wanted: PULL_ROOM, recount: true });
+    await once();
+  });
+  await deps.pulled(image, signal);
+  await failPoint('pull.after');
 }
 
 const NO_DATA: Prepared = { mounts: [], datasets: [] };

@@ -1,13 +1,25 @@
-/** look: reads the tip of a branch from the git server, for the decision about a push. Nothing is built. */
+/**
+ * look: reads the tip of a branch from the git server, for the decision about a push; or what a repository has for a new project. It
+ * builds nothing.
+ */
 import { join } from 'node:path';
 import type { LookResult } from '@berth/wire/look';
 import type { Look } from '../tools/look.ts';
+import type { LookAtRepository } from '../tools/repository.ts';
 import type { Workspaces } from '../workspace.ts';
 import { type Handler, nothingToDiscard } from './task.ts';
 
-export function createLookHandler({ look, workspaces }: { look: Look; workspaces: Workspaces }): Handler<'look'> {
+type Parts = { look: Look; lookAtRepository: LookAtRepository; workspaces: Workspaces };
+
+export function createLookHandler({ look, lookAtRepository, workspaces }: Parts): Handler<'look'> {
   return (task, { attempt, signal, git = null }) =>
     workspaces.with(`${task.id}-${attempt}`, async (dir) => {
+      if ('repository' in task.payload) {
+        const { git_url, branch } = task.payload;
+        const { found, hostKeys } = await lookAtRepository({ url: git_url, branch, access: git }, join(dir, 'source'), signal);
+        const report = { status: 'completed' as const, result: found as Record<string, unknown> };
+        return { report: { ...report, ...(hostKeys.length === 0 ? {} : { host_keys: hostKeys }) }, discard: nothingToDiscard };
+      }
       const { git_url, branch, watch_paths, bases } = task.payload;
       const { sha, message, author, skipMark, changes } = await look(
         { url: git_url, branch, watchPaths: watch_paths, bases, access: git },

@@ -1,4 +1,5 @@
 /** The networks of the container engine. */
+import { LABELS } from '@berth/wire/vocabulary';
 import type { DockerCli } from './docker-cli.ts';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from './failures.ts';
 
@@ -17,6 +18,11 @@ export type DockerNetworks = {
   create(network: { name: string; subnet: string; labels: Record<string, string> }, signal?: AbortSignal): Promise<string | null>;
   /** Whether any container uses the network. Stopped containers count: without the network they could not start again. */
   isUsed(id: string): Promise<boolean>;
+  /**
+   * The network of containers without another one, and of build steps. `isShared`: containers that are not Berth's use it, running or not.
+   * Null: the engine has none.
+   */
+  defaultNetwork(signal?: AbortSignal): Promise<{ bridge: string; isShared: boolean } | null>;
   /** Returns false if the engine refuses because the network is in use. */
   remove(id: string): Promise<boolean>;
 };
@@ -58,6 +64,19 @@ export function createDockerNetworks(cli: DockerCli): DockerNetworks {
     },
     async isUsed(id) {
       return (await cli.runOrThrow(['ps', '--all', '--quiet', '--filter', `network=${id}`])).stdout.trim() !== '';
+    },
+    async defaultNetwork(signal) {
+      const options = signal === undefined ? {} : { signal };
+      const found = await cli.run(
+        ['network', 'inspect', 'bridge', '--format', '{{index .Options "com.docker.network.bridge.name"}}'],
+        options,
+      );
+      if (found.code !== 0 && GONE.test(found.stderr)) return null;
+      if (found.code !== 0) throw failure(found.stderr);
+      const format = `{{.ID}} {{.Label "${LABELS.project}"}}`;
+      const users = await cli.runOrThrow(['ps', '--all', '--filter', 'network=bridge', '--format', format], options);
+      const isShared = users.stdout.split('\n').some((line) => /^\S+\s*$/.test(line));
+      return { bridge: found.stdout.trim() || 'docker0', isShared };
     },
     async remove(id) {
       const result = await cli.run(['network', 'rm', id]);

@@ -4,6 +4,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import { ExecError } from '@berth/kit/exec';
+import { pause } from '../stopped.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from './failures.ts';
 
@@ -79,6 +80,8 @@ export type Docker = {
   /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
   hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
+  /** Returns the bytes of all layers, also of those that other images share; null if there is no such image. */
+  imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
   /** Returns the id of the user that runs the image. For a user name, reads /etc/passwd of the image from a container that never starts. */
   userOf(image: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
   /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
@@ -127,6 +130,10 @@ export type Docker = {
   version(signal: AbortSignal): Promise<{ version: string; arch: string }>;
 };
 
+/** A clean-up restarts the registry, also while a rollback or a drain pulls. */
+const PULL_PAUSES_MS = [1_000, 2_000, 5_000];
+/** Traefik’s answer for a registry in a container that restarts. */
+const NO_ROUTE = /404 page not found/;
 /** Longest answer of the engine that is parsed, in characters. A longer answer about several containers is requested in halves. */
 const MAX_ANSWER = 64 * 1024 * 1024;
 const CONTAINER_GONE = /no such (container|object)|is not running|removal of container .* is already in progress/i;
@@ -180,6 +187,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       if (/no such image/i.test(result.stderr)) return false;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
+    async imageSize(ref, signal) {
+      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', ref], { signal });
+      return result.code === 0 && /^\d+$/.test(result.stdout.trim()) ? Number(result.stdout) : null;
+    },
     async userOf(image, labels, signal) {
       const { stdout } = await cli.runOrThrow(['image', 'inspect', '--format', '{{.Config.User}}', image], { signal });
       const user = stdout.trim().split(':')[0] ?? '';
@@ -205,14 +216,19 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       }
     },
     async pull(ref, { signal, timeoutMs, onLine }) {
-      const result = await cli.run(['pull', ref], { signal, timeoutMs, onLine, dieWithParent: true });
-      if (result.ended === 'timeout')
-        throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
-      if (result.code !== 0)
-        throw new TaskFailure(
-          classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed'),
-          outputTail(result.stderr),
-        );
+      const until = performance.now() + timeoutMs;
+      for (const pauseMs of [...PULL_PAUSES_MS, null]) {
+        const leftMs = Math.max(1, until - performance.now());
+        const result = await cli.run(['pull', ref], { signal, timeoutMs: leftMs, onLine, dieWithParent: true });
+        if (result.ended === 'timeout')
+          throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
+        if (result.code === 0) return;
+        const code = classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed');
+        const isAway = code === 'registry_unreachable' || NO_ROUTE.test(result.stderr);
+        if (!isAway || pauseMs === null) throw new TaskFailure(code, outputTail(result.stderr));
+        onLine(`the registry does not answer; next attempt in ${pauseMs / 1000} s`);
+        await pause(pauseMs, signal);
+      }
     },
     run: (spec, signal) => runContainer(cli, options.scratchDir, spec, signal),
     async hostPort(id, containerPort, signal) {

@@ -1,17 +1,79 @@
-/** Reads the disk use of the engine's images and build cache, and the engine's data folder. */
+/** Reads the disk use of the engine's images and build cache, and the engine's data folder; prunes the build cache. */
 import type { DockerCli } from './docker-cli.ts';
 
-export type EngineUse = { root: string | null; images: number | null; build_cache: number | null };
+/** A size is null if the engine does not tell it. */
+export type EngineUse = {
+  root: string | null;
+  images: number | null;
+  build_cache: number | null;
+  /** Bytes of build cache that neither a build nor an image uses. */
+  build_cache_unused: number | null;
+};
+export type ImageSize = {
+  /** Bytes of layers that no other image has. */
+  unique: number;
+  /** `repository:tag`, without images that have no tag. */
+  tags: string[];
+};
 
 /** The engine adds up each layer, which takes minutes on a full disk. */
 const COUNT_MS = 5 * 60_000;
+const PRUNE_MS = 10 * 60_000;
+const MAX_ANSWER = 64 * 1024 * 1024;
+/** The engine prunes records that share their bytes with an image too, which frees nothing. */
+const PRUNE_ROUNDS = 5;
 
 export async function engineUse(cli: DockerCli, signal: AbortSignal): Promise<EngineUse> {
   const info = await cli.runOrThrow(['info', '--format', '{{.DockerRootDir}}'], { signal });
-  const { stdout } = await cli.runOrThrow(['system', 'df', '--format', '{{.Type}}\t{{.Size}}'], { signal, timeoutMs: COUNT_MS });
-  const sizes = new Map(stdout.split('\n').map((line) => line.split('\t') as [string, string | undefined]));
-  const bytes = (type: string): number | null => bytesOf(sizes.get(type) ?? '');
-  return { root: info.stdout.trim() || null, images: bytes('Images'), build_cache: bytes('Build Cache') };
+  const { stdout } = await cli.runOrThrow(['system', 'df', '--format', '{{.Type}}\t{{.Size}}\t{{.Reclaimable}}'], {
+    signal,
+    timeoutMs: COUNT_MS,
+  });
+  const rows = new Map(stdout.split('\n').map((line) => [line.split('\t')[0], line.split('\t').slice(1)] as const));
+  const bytes = (type: string, column: 0 | 1): number | null => bytesOf((rows.get(type)?.[column] ?? '').replace(/\s*\(.*\)$/, ''));
+  return {
+    root: info.stdout.trim() || null,
+    images: bytes('Images', 0),
+    build_cache: bytes('Build Cache', 0),
+    build_cache_unused: bytes('Build Cache', 1),
+  };
+}
+
+/** Returns the sizes by image id. Throws if the engine does not tell them: an image must not count as small because its size is unknown. */
+export async function imageSizes(cli: DockerCli, signal: AbortSignal): Promise<Map<string, ImageSize>> {
+  const { stdout, stdoutCut } = await cli.runOrThrow(['system', 'df', '--verbose', '--format', '{{json .}}'], {
+    signal,
+    timeoutMs: COUNT_MS,
+    maxOutput: MAX_ANSWER,
+  });
+  if (stdoutCut) throw new Error(`the engine’s list of images exceeds ${MAX_ANSWER} characters`);
+  const { Images: rows } = JSON.parse(stdout) as { Images?: RawSize[] | null };
+  if (!Array.isArray(rows)) throw new Error('the engine lists no sizes of images');
+  const sizes = new Map<string, ImageSize>();
+  for (const { ID: id, UniqueSize, Repository, Tag } of rows) {
+    const unique = bytesOf(UniqueSize);
+    if (unique === null) throw new Error(`the engine does not tell the size of image ${id}`);
+    const size = sizes.get(id) ?? { unique, tags: [] };
+    if (Tag !== '<none>') size.tags.push(`${Repository}:${Tag}`);
+    sizes.set(id, size);
+  }
+  return sizes;
+}
+type RawSize = { ID: string; Repository: string; Tag: string; UniqueSize: string };
+
+/** Removes build cache, least recently used first, until about `keep` bytes are left. Records of running builds stay. */
+export async function pruneBuildCache(cli: DockerCli, keep: number, signal: AbortSignal): Promise<void> {
+  for (let round = 1; round <= PRUNE_ROUNDS; round += 1) {
+    const { stdout } = await cli.runOrThrow(['buildx', 'prune', '--force', '--all', '--keep-storage', String(Math.floor(keep))], {
+      signal,
+      timeoutMs: PRUNE_MS,
+      maxOutput: MAX_ANSWER,
+      dieWithParent: true,
+    });
+    const removed = bytesOf(/^Total:\s*(.+)$/m.exec(stdout)?.[1] ?? '') ?? 0;
+    const { build_cache: left } = await engineUse(cli, signal);
+    if (removed === 0 || left === null || left <= keep) return;
+  }
 }
 
 const UNITS: Readonly<Record<string, number>> = { B: 1, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, PB: 1e15 };

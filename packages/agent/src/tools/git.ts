@@ -16,6 +16,7 @@ import { createHostKeys, sshServer } from './host-keys.ts';
 import { lfsPointers } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
+import { type LookAtRepository, lookAtRepository, type RepositorySpec } from './repository.ts';
 import { fetchSubmodules, hasSubmodules } from './submodules.ts';
 
 export type GitOptions = {
@@ -66,7 +67,7 @@ const HOST_KEY_REFUSED = /host key verification failed|remote host identificatio
 
 export const createClone = (options: GitOptions): Clone => createGit(options).clone;
 
-export function createGit(options: GitOptions): { clone: Clone; look: Look } {
+export function createGit(options: GitOptions): { clone: Clone; look: Look; lookAtRepository: LookAtRepository } {
   const stallSeconds = Math.max(1, Math.round(options.stallTimeoutMs / 1000));
   const { SSH_AUTH_SOCK, ...inherit } = options.inherit;
   const env: NodeJS.ProcessEnv = {
@@ -105,13 +106,14 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
     alsoRead: [legacyKnownHosts, '/etc/ssh/ssh_known_hosts'],
   });
 
-  type Run = { connection?: Connection; trace?: string };
+  /** `onOut` gets the lines of standard output, which may then be of any length. */
+  type Run = { connection?: Connection; trace?: string; onOut?: ((line: string) => void) | undefined };
   async function run(
     args: readonly string[],
     cwd: string,
     until: number,
     { signal, onLine }: Pick<CloneOptions, 'signal' | 'onLine'>,
-    { connection, trace }: Run = {},
+    { connection, trace, onOut }: Run = {},
   ): Promise<ExecResult> {
     const result = await exec([...git, ...args], {
       cwd,
@@ -122,7 +124,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
       },
       signal,
       timeoutMs: Math.max(1, until - Date.now()),
-      onLine: (line, stream) => stream === 'stderr' && onLine(line),
+      onLine: (line, stream) => (stream === 'stderr' ? onLine(line) : onOut?.(line)),
       // Only the end of a server’s messages is needed; lists of a repository’s files are parsed completely.
       ...(connection === undefined ? {} : { redact: connection.redact }),
       maxOutput: connection === undefined ? 64 * 1024 * 1024 : 64 * 1024,
@@ -131,7 +133,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
     if (result.ended === 'abort') signal.throwIfAborted();
     if (result.ended === 'timeout')
       throw new TaskFailure('git_timeout', `the clone did not end within ${Math.round(options.cloneTimeoutMs / 1000)} s (CLONE_TIMEOUT)`);
-    if (result.stdoutCut) throw new TaskFailure('git_failed', `git ${args[0]} printed more than 64 MiB`);
+    if (result.stdoutCut && onOut === undefined) throw new TaskFailure('git_failed', `git ${args[0]} printed more than 64 MiB`);
     return result;
   }
 
@@ -152,7 +154,34 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
   return {
     clone: (spec, dir, cloneOptions) => withSession(spec, (session) => clone(spec, dir, cloneOptions, session)),
     look: (spec, dir, signal) => withSession(spec, (session) => lookIn(spec, dir, signal, session)),
+    lookAtRepository: (spec, dir, signal) =>
+      withSession(spec, async (session) => {
+        try {
+          return { found: await repositoryIn(spec, dir, signal, session), hostKeys: session.presented() };
+        } catch (error) {
+          // An admin can trust a host key that this look was the first to see.
+          if (error instanceof TaskFailure && session.presented().length > 0)
+            throw new TaskFailure(error.code, error.detail, { cause: error, report: { host_keys: session.presented() } });
+          throw error;
+        }
+      }),
   };
+
+  async function repositoryIn(given: RepositorySpec, dir: string, signal: AbortSignal, session: GitSession) {
+    const spec: CloneSpec = { ...given, branch: given.branch ?? '(default)', commit: null, allowedHosts: undefined, submodules: false };
+    const silent: CloneOptions = { signal, onLine: () => undefined, logLine: () => undefined };
+    const { until, trace, must, transfer } = await transfersIn(dir, spec, silent, session);
+    try {
+      return await lookAtRepository(given, dir, {
+        must,
+        code: async (args) => (await run(args, dir, until, silent)).code,
+        fetch: (args) => transfer(spec, dir, args),
+        lines: (args, onLine) => transfer(spec, dir, args, onLine),
+      });
+    } finally {
+      await rm(trace, { force: true });
+    }
+  }
 
   async function lookIn(given: LookSpec, dir: string, signal: AbortSignal, session: GitSession): Promise<Looked> {
     const spec: CloneSpec = { ...given, commit: null, allowedHosts: undefined, submodules: false };
@@ -182,7 +211,12 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
       return result.stdout;
     };
     /** Runs a command that talks to a server, again after each allowed redirect. Returns the final address. */
-    const transfer = async (of: CloneSpec, cwd: string, args: (url: string) => readonly string[]): Promise<string> => {
+    const transfer = async (
+      of: CloneSpec,
+      cwd: string,
+      args: (url: string) => readonly string[],
+      onOut?: (line: string) => void,
+    ): Promise<string> => {
       let { url } = of;
       let again = false;
       for (let hops = 0; hops <= MAX_REDIRECTS; hops += 1) {
@@ -191,7 +225,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look } {
         const failed: string[] = [];
         const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : cloneOptions.onLine(line));
         const connection = await session.connect(url, again, cloneOptions.signal);
-        const result = await run(args(url), cwd, until, { signal: cloneOptions.signal, onLine }, { connection, trace });
+        const result = await run(args(url), cwd, until, { signal: cloneOptions.signal, onLine }, { connection, trace, onOut });
         const redirect = result.code === 0 ? null : await lastRedirect(trace);
         if (redirect === null) for (const line of failed) cloneOptions.onLine(line);
         if (result.code === 0) return url;

@@ -15,8 +15,8 @@ export type Measured = { readAt: number; project: string; point: Omit<SentPoint,
 export type Meter = {
   /** Takes over a new list of this node's containers. */
   seen(containers: readonly Container[]): void;
-  /** The engine reported that the kernel killed a process of this container, or of one that is not ours. */
-  oomKilled(id: string): void;
+  /** The engine reported that memory ran out in this container, or in one that is not ours. Resolves when the kills are counted. */
+  oomKilled(id: string): Promise<void>;
   /** Reads the values of all running containers, one for each deployment. */
   read(): Promise<Measured[]>;
   /** The last reading. */
@@ -40,8 +40,12 @@ type Throttling = { at: number; periods: number; throttled: number };
 type Known = {
   container: Container;
   group: Group | null;
-  /** Kills in this run that the engine reported. The group may count others, or may be gone. */
+  /** Events of this run. With control groups of version 1, there may be several for one kill, so the group's own number counts. */
   reported: number;
+  /** Kills by the last reading of the group. */
+  kills: number;
+  /** An event came, and the group was not read since. */
+  isOpen: boolean;
   wasRead: boolean;
   window: Throttling[];
   slowed: boolean;
@@ -79,6 +83,9 @@ export function createMeter({
       memory.set(id, { run: startedAt, before: earlier, inRun, last_at: inRun > 0 ? now() : before.last_at });
     } else if (inRun > before.inRun) memory.set(id, { ...before, inRun, last_at: now() });
   }
+  /** The group is gone or tells no number. Without any reading of it, the events are all there is. */
+  const killsByEvents = ({ reported, kills, problem }: Known): number =>
+    problem !== null ? Math.max(reported, kills) : kills + (reported > kills ? 1 : 0);
   const killsOf = (id: string): number => {
     const record = memory.get(id);
     return record === undefined ? 0 : record.before + record.inRun;
@@ -131,7 +138,9 @@ export function createMeter({
     // The container was restarted or removed meanwhile: these values belong to another run.
     if (known.get(container.id) !== one) return null;
     throttle(one, reading, readAt);
-    count(one, Math.max(reading.oomKills ?? 0, one.reported));
+    if (reading.oomKills !== null) one.kills = reading.oomKills;
+    one.isOpen = false;
+    count(one, reading.oomKills ?? one.reported);
     one.wasRead = true;
     return {
       readAt,
@@ -158,22 +167,30 @@ export function createMeter({
         containers.map((container) => {
           const earlier = before.get(container.id);
           const same = earlier !== undefined && earlier.container.startedAt === container.startedAt;
+          if (earlier?.isOpen === true && !same) count(earlier, killsByEvents(earlier));
           const one: Known = same
             ? Object.assign(earlier, { container })
-            : { container, group: null, reported: 0, wasRead: false, window: [], slowed: false, problem: null };
+            : { container, group: null, reported: 0, kills: 0, isOpen: false, wasRead: false, window: [], slowed: false, problem: null };
           return [container.id, one];
         }),
       );
       memory.retainOnly(new Set(known.keys()));
       // The engine's word for a run that ended, also while this process did not run.
       for (const one of known.values())
-        if (one.container.state !== 'running' && one.container.oomKilled) count(one, Math.max(1, one.reported));
+        if (one.container.state !== 'running' && one.container.oomKilled) count(one, Math.max(1, killsByEvents(one)));
     },
-    oomKilled(id) {
+    async oomKilled(id) {
       const one = known.get(id);
       if (one === undefined) return;
       one.reported += 1;
-      count(one, one.reported);
+      one.isOpen = true;
+      one.group ??= (await groups.find([id])).get(id) ?? null;
+      const reading = one.group === null ? null : await groups.read(one.group);
+      // A new run began, which counted this one; or a reading was faster.
+      if (known.get(id) !== one || !one.isOpen) return;
+      one.isOpen = false;
+      if (reading !== null && reading.oomKills !== null) one.kills = reading.oomKills;
+      count(one, reading?.oomKills ?? killsByEvents(one));
       announce();
     },
     async read() {

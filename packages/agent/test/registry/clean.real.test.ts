@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { toolsDir } from '@berth/testbed/config';
@@ -41,7 +41,8 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     await rm(dir, { recursive: true, force: true });
   });
 
-  async function begin(options: { deletes?: boolean } = {}): Promise<void> {
+  /** `shown`: REGISTRY_ADDR, where the agent does not reach the registry at its address. */
+  async function begin({ shown, ...options }: { deletes?: boolean; shown?: string } = {}): Promise<void> {
     registry = await startRegistry({
       dir: join(dir, 'registry'),
       restarts: true,
@@ -51,11 +52,11 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     });
     plane = await startFakeControlPlane({
       leaseMs: 3_000,
-      config: { registry_addr: registry.address, registry_user: 'berth', registry_password: registry.password ?? '' },
+      config: { registry_addr: shown ?? registry.address, registry_user: 'berth', registry_password: registry.password ?? '' },
     });
   }
   /** An agent without an engine. */
-  function agent(failPoints = ''): ChildProcess {
+  function agent(failPoints = '', settings: NodeJS.ProcessEnv = {}): ChildProcess {
     const child = spawn(process.execPath, [MAIN], {
       env: {
         PATH: `${toolsDir}:${process.env['PATH']}`,
@@ -70,6 +71,7 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
         REGISTRY_RESTART: (registry.restart ?? []).join(' '),
         BERTH_FAIL_POINTS: failPoints,
         LOG_FORMAT: 'json',
+        ...settings,
       },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -143,6 +145,81 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     expect(await isReadOnly()).toBe(false);
     expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
     expect(await missingIn(registry, 'shop', (await push('next')).digest)).toEqual([]);
+  });
+
+  it('the next clean-up does the rest of one that died', async () => {
+    await begin();
+    const [first, second, kept] = [await push('first'), await push('second'), await push('kept')];
+    const task = clean([first, second], [kept]);
+    const dying = agent('clean.deleted=kill');
+    plane.give(task);
+    await once(dying, 'exit');
+    plane.takeAway(task.id);
+    const next = clean([first, second], [kept]);
+    agent();
+    plane.give(next);
+    const report = await plane.reported(next.id, LATE.deadlineMs);
+    expect(report).toMatchObject({ status: 'completed', result: { removed: 1, missing: [] } });
+    const { bytes_before, bytes_after } = report.result as { bytes_before: number; bytes_after: number };
+    // The layers of both: the first clean-up freed nothing.
+    expect(bytes_before - bytes_after).toBeGreaterThan(2 * 64 * KB);
+    expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
+  });
+
+  it('says that the registry cannot be restarted, and leaves it as it was', async () => {
+    await begin();
+    const [old, kept] = [await push('old'), await push('kept')];
+    const before = await readFile(registry.config, 'utf8');
+    const task = clean([old], [kept]);
+    const script = join(dir, 'restart.sh');
+    await writeFile(script, 'echo no such container >&2\nexit 1\n');
+    agent('', { REGISTRY_RESTART: `sh ${script}` });
+    plane.give(task);
+    const report = await plane.reported(task.id, LATE.deadlineMs);
+    expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_not_read_only' } } });
+    expect(JSON.stringify(report)).toContain('no such container');
+    expect(await readFile(registry.config, 'utf8')).toBe(before);
+    expect(await readdir(join(dir, 'state/builder'))).not.toContain('registry-read-only.json');
+    for (const image of [kept, await push('next')]) expect(await missingIn(registry, 'shop', image.digest)).toEqual([]);
+  });
+
+  it('makes the registry writable by itself when its restart failed at the end', async () => {
+    await begin();
+    const [old, kept] = [await push('old'), await push('kept')];
+    const broken = join(dir, 'restart-is-broken');
+    const script = join(dir, 'restart.sh');
+    await writeFile(script, `test ! -e ${broken} || { echo the restart is broken >&2; exit 1; }\nexec ${registry.restart?.join(' ')}\n`);
+    const task = clean([old], [kept]);
+    agent('clean.collect.after=delay:2s', { REGISTRY_RESTART: `sh ${script}` });
+    plane.give(task);
+    await waitFor('the collection to end', () => output.includes('clean.collect.after'), LATE);
+    await writeFile(broken, '');
+    const report = await plane.reported(task.id, LATE.deadlineMs);
+    expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_stays_read_only' } } });
+    expect(JSON.stringify(report)).toContain('the restart is broken');
+    await expect(push('refused')).rejects.toThrow('status 405');
+    await rm(broken);
+    await waitFor('the registry to take images', async () => (await push('next').catch(() => null)) !== null, LATE);
+    expect(await missingIn(registry, 'shop', kept.digest)).toEqual([]);
+  });
+
+  it('an agent that reaches the registry at another address uses REGISTRY_URL, and notices another registry there', async () => {
+    await begin({ shown: 'only.the.engine.test:5000' });
+    const [old, kept] = [await push('old'), await push('kept')];
+    const others = [
+      { ...old, digest: `sha256:${'1'.repeat(64)}` },
+      { ...kept, digest: `sha256:${'2'.repeat(64)}` },
+    ] as const;
+    agent('', { REGISTRY_URL: registry.url });
+    const wrong = clean([others[0]], [others[1]]);
+    plane.give(wrong);
+    const refused = await plane.reported(wrong.id, LATE.deadlineMs);
+    expect(refused).toMatchObject({ status: 'failed', result: { error: { code: 'registry_other' } } });
+    expect(JSON.stringify(refused)).toContain(`${registry.url} has none of the 1 images that releases need`);
+    const right = clean([old], [kept]);
+    plane.give(right);
+    expect(await plane.reported(right.id, LATE.deadlineMs)).toMatchObject({ status: 'completed', result: { removed: 1, missing: [] } });
+    expect((await missingIn(registry, 'shop', old.digest))[0]).toContain('404');
   });
 
   it('an agent whose task was taken away makes the registry writable when it starts', async () => {

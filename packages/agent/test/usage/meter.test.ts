@@ -105,23 +105,71 @@ it('kills are counted over restarts, although the control group forgets them', a
   world.reading = { ...READING, oomKills: 2 };
   expect(await kills()).toEqual([2]);
   // The kill of the first process ends the run before it is read; the engine reports it.
-  meter.oomKilled('a');
-  meter.oomKilled('a');
-  meter.oomKilled('a');
+  world.reading = null;
+  for (let i = 0; i < 3; i++) await meter.oomKilled('a');
   meter.seen([app({ startedAt: at(1), restarts: 1 })]);
   world.reading = { ...READING, oomKills: 0 };
   expect(await kills()).toEqual([3]);
   world.reading = { ...READING, oomKills: 1 };
   expect(await kills()).toEqual([4]);
   // The same kill, reported twice.
-  meter.oomKilled('a');
+  await meter.oomKilled('a');
   expect(await kills()).toEqual([4]);
+});
+
+it('an event that the engine repeats for one kill counts once, before and after a reading', async () => {
+  const { meter, world, kills } = await scene();
+  meter.seen([app()]);
+  world.reading = { ...READING, oomKills: 1 };
+  // Version 1 tells that memory ran out, also while the killed process still ends.
+  for (let i = 0; i < 3; i++) await meter.oomKilled('a');
+  expect(await kills()).toEqual([1]);
+  await meter.oomKilled('a');
+  expect(await kills()).toEqual([1]);
+  world.reading = { ...READING, oomKills: 3 };
+  await meter.oomKilled('a');
+  expect(meter.notesOf('a').pressure).toEqual(['memory']);
+  expect(await kills()).toEqual([3]);
+});
+
+it('a container that ends with its group before anybody read it counts one kill, whatever the number of events', async () => {
+  const { meter, world, kills } = await scene();
+  meter.seen([app()]);
+  world.reading = null;
+  await Promise.all([meter.oomKilled('a'), meter.oomKilled('a')]);
+  meter.seen([app({ startedAt: at(1), restarts: 1 })]);
+  world.reading = READING;
+  expect(await kills()).toEqual([1]);
+});
+
+it('an event while the container starts again belongs to the run that ended', async () => {
+  const { meter, world, kills } = await scene();
+  meter.seen([app()]);
+  expect(await kills()).toEqual([0]);
+  world.reading = null;
+  const heard = meter.oomKilled('a');
+  meter.seen([app({ startedAt: at(1), restarts: 1 })]);
+  await heard;
+  world.reading = READING;
+  expect(await kills()).toEqual([1]);
+});
+
+it('an agent that sees no control groups counts events', async () => {
+  const { meter, world } = await scene();
+  world.found = false;
+  meter.seen([app()]);
+  await meter.read();
+  for (let i = 0; i < 2; i++) await meter.oomKilled('a');
+  world.found = true;
+  world.reading = { ...READING, oomKills: null };
+  expect((await meter.read()).map(({ point }) => point.oom_kills)).toEqual([2]);
 });
 
 it('a kill is known to the next process of the agent, and a container that is gone is forgotten', async () => {
   const first = await scene();
   first.meter.seen([app()]);
-  first.meter.oomKilled('a');
+  first.world.reading = { ...READING, oomKills: 1 };
+  await first.meter.oomKilled('a');
   await first.memory.saved();
   const second = await scene(first.path);
   second.meter.seen([app()]);
@@ -163,9 +211,10 @@ it('a kill is a note for 15 minutes', async () => {
   const { meter, world } = await scene();
   meter.seen([app()]);
   await meter.read();
-  meter.oomKilled('a');
+  world.reading = { ...READING, oomKills: 1 };
+  await meter.oomKilled('a');
   expect([meter.notesOf('a').pressure, world.changes]).toEqual([['memory'], 1]);
-  meter.oomKilled('unknown');
+  await meter.oomKilled('unknown');
   world.minute = 14;
   await meter.read();
   expect(meter.notesOf('a').pressure).toEqual(['memory']);

@@ -1,6 +1,6 @@
 /** Verbs of operators: node, dataset, user, token, device, audit. Most rows follow from their row of the route table. */
 import type { User } from '@berth/wire/user';
-import { DatasetCreate, DatasetPatch, DatasetScan } from '@berth/wire/dataset';
+import { DatasetCreate, type DatasetDiff, DatasetPatch, DatasetScan } from '@berth/wire/dataset';
 import { AdmissionCreate, JoinTokenCreate } from '@berth/wire/joining';
 import type { Node } from '@berth/wire/node';
 import { ROUTES } from '@berth/wire/routes';
@@ -54,6 +54,19 @@ const nodeText = (cli: Cli, node: Node): string =>
           : `done: ${node.drain.moved} moved`,
     ],
   ]);
+
+const evictedText = ({ kind, name }: { kind: string; name: string }): string => (kind === 'build_cache' ? name : `${kind} ${name}`);
+const budgetText = ({ free_bytes, budget_bytes }: { free_bytes: number; budget_bytes: number }): string =>
+  free_bytes < 0
+    ? `${bytes(-free_bytes)} more than ${bytes(budget_bytes)} are used`
+    : `${bytes(free_bytes)} free of ${bytes(budget_bytes)}`;
+
+/** Reads a version as people write it: 7 or v7. */
+function versionNumber(text: string): number {
+  const [, digits] = /^v?([1-9]\d{0,14})$/.exec(text) ?? [];
+  if (digits === undefined) throw usage(`${text} is not a version`, 'berth dataset versions NAME');
+  return Number(digits);
+}
 
 const sizeOf = (size: number | null | undefined): string | null => (size === null || size === undefined ? null : bytes(size));
 
@@ -129,10 +142,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
           ['images', sizeOf(disk?.images)],
           ['build cache', sizeOf(disk?.build_cache)],
           ['other', sizeOf(disk?.other)],
-          ['budget', `${bytes(view.free_bytes)} free of ${bytes(view.budget_bytes)}; ${bytes(view.kept_bytes)} are needed`],
+          ['budget', `${budgetText(view)}; ${bytes(view.kept_bytes)} are needed`],
           ['note', view.unavailable ?? null],
         ]),
-        ...view.evict.map((one) => `would be evicted: ${one.kind} ${one.name} (${bytes(one.bytes)}): ${one.why}`),
+        ...view.evict.map((one) => `would be evicted: ${evictedText(one)} (${bytes(one.bytes)}): ${one.why}`),
         ...(view.wanted_bytes === 0 ? [] : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
         ...view.volumes.map(
           (v) =>
@@ -338,6 +351,44 @@ export const FLEET_COMMANDS: readonly Command[] = [
               { head: 'MANIFEST', of: (v) => v.manifest_digest },
             ]),
       );
+    },
+  },
+  {
+    name: 'dataset diff',
+    summary: ROUTES.datasetDiff.summary,
+    args: [
+      DATASET,
+      { name: 'from', required: true, doc: 'version that is compared' },
+      { name: 'to', required: true, doc: 'version that it is compared with' },
+    ],
+    options: [{ flags: '-n, --limit <number>', doc: 'at most this many (default 50)', parse: Number }],
+    routes: ['datasetDiff'],
+    async run(cli, args, { limit }) {
+      const query = { from: versionNumber(argument(args, 1)), to: versionNumber(argument(args, 2)), limit: Math.min(limitOf(limit), 200) };
+      let first: DatasetDiff | null = null;
+      const items = await allPages(async (cursor) => {
+        const page = await cli.client().call('datasetDiff', { params: { id: argument(args, 0) }, query: { ...query, ...cursor } });
+        first ??= page;
+        return page;
+      }, limitOf(limit));
+      const { from, to, totals } = first as unknown as DatasetDiff;
+      cli.print({ from, to, totals, items }, () => {
+        const { added, modified, removed, complete } = totals;
+        const counts = [
+          `${added.files} added (${bytes(added.bytes)})`,
+          `${modified.files} modified (${bytes(modified.previous_bytes)} before, ${bytes(modified.bytes)} now)`,
+          `${removed.files} removed (${bytes(removed.bytes)})`,
+        ];
+        const head = `v${from.version} to v${to.version}: ${complete ? '' : 'at least '}${counts.join(', ')}`;
+        if (items.length === 0) return head;
+        const rows = table(items, [
+          { head: 'CHANGE', of: (d) => d.change },
+          { head: 'BEFORE', of: (d) => (d.previous_size === null ? '' : bytes(d.previous_size)) },
+          { head: 'NOW', of: (d) => (d.size === null ? '' : bytes(d.size)) },
+          { head: 'PATH', of: (d) => d.path },
+        ]);
+        return `${head}\n\n${rows}`;
+      });
     },
   },
   {

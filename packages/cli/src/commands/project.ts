@@ -1,9 +1,11 @@
 /** Verbs of projects: project, link, env. */
+import type { CallResult } from '@berth/wire/client';
 import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
+import type { RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
 import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
-import { usage } from '../problem.ts';
+import { CliError, EXIT, usage } from '../problem.ts';
 import { writeLink } from '../project/link.ts';
 import { defaultsHere, nameFrom } from '../project/new-project.ts';
 import { allPages } from '../project/pages.ts';
@@ -11,6 +13,9 @@ import { table } from '../output/text.ts';
 import { argument, type Command, nameArgument, type Option, type Options } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { printProject } from './show.ts';
+
+/** Pause after a held answer without news: the control plane may be too busy to hold it. */
+const HOLD_PAUSE_MS = 500;
 
 const DOCS = {
   git_url: 'address of the repository: https, ssh or user@host:path',
@@ -104,6 +109,33 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       if (here !== null && here.repository !== null && options['link'] !== false) writeLink(cli, project);
       cli.print(project, () => `created ${project.name}; its address will be ${project.url}`);
       cli.say(`next: berth deploy ${project.name}`);
+    },
+  },
+  {
+    name: 'project look',
+    summary: 'Let a builder say which branches and Dockerfiles a repository has, before its project exists',
+    args: [{ name: 'git-url', doc: 'address of the repository; default: the remote “origin” of this folder' }],
+    options: [{ flags: '--branch <name>', doc: 'branch to read (default: the default branch of the repository)' }],
+    routes: ['createRepositoryLook', 'getRepositoryLook'],
+    async run(cli, [named], options) {
+      const git_url = named ?? (await defaultsHere(cli)).git_url;
+      if (git_url === null)
+        throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project look URL');
+      const branch = typeof options['branch'] === 'string' ? options['branch'] : null;
+      const client = cli.client();
+      let look: RepositoryLook = await client.call('createRepositoryLook', { body: { git_url, branch } });
+      let etag: string | null = null;
+      // The control plane ends each look after a minute.
+      while (look.state === 'waiting' && look.id !== null) {
+        const held = { query: { wait: 25 }, timeoutMs: 40_000, headers: etag === null ? {} : { 'if-none-match': etag } };
+        const next: CallResult<'getRepositoryLook'> = await client.exchange('getRepositoryLook', { params: { id: look.id }, ...held });
+        etag = next.etag;
+        look = next.answer ?? look;
+        if (next.answer === null) await cli.io.sleep(HOLD_PAUSE_MS);
+      }
+      if (look.error !== null) throw new CliError(EXIT.refused, look.error.code, look.error.message);
+      const { found, unavailable } = look;
+      cli.print(look, () => (found === null ? `not known: ${unavailable ?? 'no answer'}` : lookText(found)));
     },
   },
   {
@@ -245,4 +277,19 @@ async function datasetsOf(
       return { dataset_id: found.id, mode, ...(mount_path === undefined ? {} : { mount_path }) };
     }),
   };
+}
+
+function lookText(found: RepositoryFound): string {
+  const left = found.branches_left_out === 0 ? '' : ` and ${found.branches_left_out} more`;
+  const lines = [`branches: ${found.branches.join(', ')}${left}`];
+  if (found.branch === null) return [...lines, 'the repository does not have the branch'].join('\n');
+  for (const { path, ports, targets } of found.dockerfiles) {
+    const exposes = ports === null ? 'not readable' : ports.length === 0 ? 'exposes no port' : `exposes ${ports.join(', ')}`;
+    lines.push(`${path}: ${exposes}${targets.length === 0 ? '' : `; stages ${targets.map(({ name }) => name).join(', ')}`}`);
+  }
+  if (found.dockerfiles.length === 0) lines.push(`no Dockerfile on ${found.branch}`);
+  if (found.dockerfiles_left_out > 0) lines.push(`and ${found.dockerfiles_left_out} more`);
+  if (found.submodules) lines.push('it has submodules');
+  if (found.lfs) lines.push('it uses Git LFS: the build gets pointers instead of those files');
+  return lines.join('\n');
 }

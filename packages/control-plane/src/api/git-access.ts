@@ -13,11 +13,13 @@ export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
 export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
   return async (task) => {
-    if ((task.kind !== 'build' && task.kind !== 'look') || task.project_id === null) return null;
+    if (task.kind !== 'build' && task.kind !== 'look') return null;
     const node = await stores.nodes.standing(task.node_id);
     if (node?.capabilities?.includes(GIT_ACCESS) !== true) return null;
     const { git_url } = task.payload as BuildPayload | LookPayload;
     const id = task.project_id;
+    // A look before a project exists: trusted host keys, and no key or token of any project.
+    if (id === null) return { hosts: hostsOf(await stores.gitHosts.all()) };
     const [stored, key, token] = await Promise.all([stores.gitHosts.all(), stores.deployKeys.get(id), stores.gitTokens.get(id)]);
     const access: GitAccess = { hosts: hostsOf(stored) };
     // Over https a submodule may still use ssh.

@@ -30,6 +30,11 @@ export type Channel = {
   problem(): string | null;
   /** Older lines in the range of a `read` that were not sent. */
   leftOut(): number;
+  /**
+   * Whether the channel has the numbers of the first reader from its beginning on; null before its first lines. If not, lines that came
+   * before are missing without a number.
+   */
+  isWhole(): boolean | null;
   /** Monotonic time of the last batch; null before the first. */
   heardAt(): number | null;
   /** Correction of the times of the node, in ms; 0 if its clock is right. */
@@ -65,6 +70,7 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
   const earlier: string[] = [];
   /** The number that the next batch of this epoch begins with; null: any. */
   let expected: number | null = null;
+  let isWhole: boolean | null = null;
   let overlapUntil = -Infinity;
   const newest: Record<RuntimeStream, string> = { stdout: '', stderr: '' };
   const early = new Map<number, Batch>();
@@ -95,6 +101,7 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
   function append(batch: Batch): void {
     const from = Math.max(0, (expected ?? batch.first) - batch.first);
     const gap = Math.max(0, batch.first - (expected ?? batch.first));
+    isWhole ??= expected === 0 || batch.first === 0;
     tail += gap;
     missing += gap;
     for (const line of batch.lines.slice(from)) {
@@ -183,6 +190,7 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
     ended: () => ended,
     problem: () => problem,
     leftOut: () => leftOut,
+    isWhole: () => isWhole,
     heardAt: () => heardAt,
     offset: () => offset,
     position: () => (newest.stdout > newest.stderr ? newest.stdout : newest.stderr) || null,

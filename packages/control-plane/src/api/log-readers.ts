@@ -59,6 +59,8 @@ export type ReadResult = { channel: Channel; problem: string | null };
 
 export type Readers = {
   limits: ReaderLimits;
+  /** Other control planes may take lines for viewers here. */
+  isShared: boolean;
   /** Reads the log of a deployment from now on. Call `release` in a `finally`. Throws too_many_requests. */
   follow(deployment_id: string, node_id: string): Promise<{ channel: Channel; since: number; release(): void }>;
   /** Whether `follow` of all these would succeed now. */
@@ -215,6 +217,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
 
   return {
     limits,
+    isShared: logRelay !== null,
     async follow(deployment_id, node_id) {
       const key = `f-${deployment_id}`;
       let entry = own.get(key);
@@ -226,7 +229,7 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
       if (entry === undefined) {
         if (count('follow') >= limits.follows || count('follow', node_id) >= limits.followsOfNode)
           throw new DomainError('too_many_requests', 'too many logs are being followed; close some first');
-        const want = newWant({ key, node_id, deployment_id, mode: 'follow', tail: FOLLOW_OVERLAP_LINES });
+        const want = newWant({ key, node_id, deployment_id, mode: 'follow', tail: FOLLOW_OVERLAP_LINES, since_at: now() });
         entry = await add(want, createChannel(limits.follow, now));
       } else {
         entry.viewers += 1;
@@ -293,14 +296,15 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
           ? [...own.values()].map(({ want, channel }) => ({ ...want, position: channel.position() ?? want.position }))
           : await logWants.list(uptime.estimate().at, node_id);
       const byKey = new Map<string, LogWant>();
-      for (const want of rows) {
-        if (want.node_id !== node_id) continue;
-        const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = want;
-        const known = byKey.get(key);
-        // The owner that is furthest behind decides where a new reader begins.
-        const after = known !== undefined && (known.after === null || (position ?? '') > known.after) ? known.after : position;
+      for (const row of rows) {
+        if (row.node_id !== node_id) continue;
+        const { key, mode, deployment_id, tail, since_at, until_at, stream, position } = row;
         const ago = (at: number | null): number | null => (at === null ? null : Math.max(0, Math.round(now() - at)));
-        byKey.set(key, { key, mode, deployment_id, tail, since_ago_ms: ago(since_at), until_ago_ms: ago(until_at), stream, after });
+        // A log that is followed begins at its position, once it has one.
+        const since_ago_ms = mode === 'follow' && position !== null ? null : ago(since_at);
+        const want: LogWant = { key, mode, deployment_id, tail, since_ago_ms, until_ago_ms: ago(until_at), stream, after: position };
+        const known = byKey.get(key);
+        byKey.set(key, known === undefined ? want : furthestBehind(known, want));
       }
       return [...byKey.values()];
     },
@@ -326,6 +330,15 @@ export function createReaders({ stores, changes, uptime, now, log, readerLimits 
     budget = { left, at };
     return left >= 0 ? 0 : Math.min(5_000, Math.ceil((-left / limits.linesPerSecond) * 1000));
   }
+}
+
+/** Several control planes follow the log: a new reader begins where the one that is furthest behind needs it. */
+function furthestBehind(a: LogWant, b: LogWant): LogWant {
+  const ages = [a, b].flatMap(({ since_ago_ms }) => since_ago_ms ?? []);
+  const positions = [a, b].flatMap(({ after }) => after ?? []);
+  // The row of a control plane of an earlier version has neither.
+  const isUnknown = [a, b].some(({ after, since_ago_ms }) => after === null && since_ago_ms === null);
+  return { ...a, since_ago_ms: ages.length === 0 ? null : Math.max(...ages), after: isUnknown ? null : (positions.sort()[0] ?? null) };
 }
 
 const tagFor = (keys: string[]): string => createHash('sha256').update(keys.sort().join('\n')).digest('base64url').slice(0, 12);

@@ -3,12 +3,16 @@
  * person may not see gets the same answer as one that does not exist. Also replaces names by ids (names.ts).
  */
 import type { Route } from '@berth/wire/route';
+import { ROUTES } from '@berth/wire/routes';
 import type { Role } from '@berth/wire/vocabulary';
 import { atLeast, roleIn, seesAll } from '../domain/access.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Caller } from './auth/callers.ts';
 import { namesIn } from './names.ts';
+
+/** The text of a notification that does not exist, and of one that the caller may not see. */
+export const NO_NOTIFICATION = 'no notification has this id or name';
 
 export type RightsStores = Pick<Stores, 'projects' | 'datasets' | 'nodes' | 'notifications' | 'users' | 'deployments'>;
 
@@ -50,9 +54,24 @@ export function refuseOutsideProjects({ scope, method }: Route, { access }: Call
     throw new DomainError('forbidden', 'this token is limited to projects: outside them it can only read');
 }
 
-/** Throws not_found if a new project, whose stored answer is sent again, does not exist for the caller any more. */
-export async function checkReplay(row: Route, id: string | null, caller: Caller, { projects }: Pick<Stores, 'projects'>): Promise<void> {
-  if (row.scope !== 'new' || id === null) return;
-  const project = await projects.guarded(id);
-  if (project === null || roleIn(project, caller) === null) throw new DomainError('not_found', `no project has the id ${id}`);
+/**
+ * Throws not_found if what a request created, whose stored answer is sent again, does not exist for the caller any more: a new project, or
+ * a notification that names projects. The rights on the project of other requests were checked before.
+ */
+export async function checkReplay(
+  row: Route,
+  id: string | null,
+  caller: Caller,
+  { projects, notifications }: Pick<Stores, 'projects' | 'notifications'>,
+): Promise<void> {
+  if (id === null) return;
+  if (row.scope === 'new') {
+    const project = await projects.guarded(id);
+    if (project === null || roleIn(project, caller) === null) throw new DomainError('not_found', `no project has the id ${id}`);
+  }
+  if (row.path === ROUTES.createNotification.path) {
+    const { projects: named } = await notifications.get(id);
+    const seen = await projects.visible(named, caller.access);
+    if (named.some((project) => !seen.has(project))) throw new DomainError('not_found', NO_NOTIFICATION);
+  }
 }

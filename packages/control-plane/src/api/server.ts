@@ -54,6 +54,7 @@ import { nodeRoutes } from './routes/nodes.ts';
 import { placementRoutes } from './routes/placement.ts';
 import { domainRoutes } from './routes/domains.ts';
 import { projectRoutes } from './routes/projects.ts';
+import { repositoryLookRoutes } from './routes/repository-looks.ts';
 import { runtimeLogRoutes } from './routes/runtime-logs.ts';
 import { secretRoutes } from './routes/secrets.ts';
 import { systemRoutes } from './routes/system.ts';
@@ -211,6 +212,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   apiTokenRoutes(route, deps);
   auditRoutes(route, deps);
   cleanUpRoutes(route, deps);
+  repositoryLookRoutes(route, { ...deps, holds });
   projectRoutes(route, deps);
   domainRoutes(route, deps);
   secretRoutes(route, deps);

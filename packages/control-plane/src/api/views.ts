@@ -7,7 +7,7 @@ import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@bert
 import type { DeviceToken } from '@berth/wire/gateway';
 import type { Delivery, Hook } from '@berth/wire/hook';
 import type { Admission, JoinToken } from '@berth/wire/joining';
-import type { Drain, Node, NodeCopy } from '@berth/wire/node';
+import type { Drain, Node, NodeCopy, NodeDisk } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import type { ApiToken } from '@berth/wire/token';
@@ -196,9 +196,12 @@ const deploymentDatasets = (d: Pick<DeploymentRecord, 'datasets'>, datasets: Dep
     return { dataset_id, name: current?.name ?? name, mode, version, current_version, moved_on };
   });
 
-/** A healthy container with old project settings is `drifted` too. `unhealthy` and `unknown` are worse and stay. */
-function healthView(d: Pick<DeploymentRecord, 'health'>, undeployed: DeploymentContext['undeployed']): Deployment['health'] {
-  if (d.health === null) return null;
+/**
+ * Health describes what runs (docs/interfaces.md "Deployment"): a retired deployment has none, although the record keeps its last one.
+ * A healthy container with old project settings is `drifted` too. `unhealthy` and `unknown` are worse and stay.
+ */
+function healthView(d: Pick<DeploymentRecord, 'status' | 'health'>, undeployed: DeploymentContext['undeployed']): Deployment['health'] {
+  if (d.status !== 'running' || d.health === null) return null;
   if (undeployed === null || d.health.status === 'unhealthy' || d.health.status === 'unknown')
     return { ...d.health, since: time(d.health.since) };
   const { detail, since } = undeployed;
@@ -223,13 +226,20 @@ export function nodeView(n: NodeRecord, now: number, limits: Limits): Node {
     arch: n.arch,
     engine: n.engine,
     capabilities: n.capabilities,
-    disk: n.disk,
+    disk: diskView(n.disk),
     has_secret: n.has_secret,
     doubled: doubledView(n, now, limits),
     cached: n.cached,
     copy_rate: n.copy_rate,
     containers: n.containers,
   };
+}
+
+/** Without the names of images, which name projects that the caller may not see. */
+export function diskView(disk: NodeDisk | null): NodeDisk | null {
+  if (disk === null) return null;
+  const { evictable: _, ...shown } = disk;
+  return shown;
 }
 
 /** Returns null once the second machine has not registered for the offline time. */
@@ -278,12 +288,12 @@ export const drainView = (drain: DrainRecord, remaining: readonly Remaining[], p
   started_at: time(drain.started_at),
   finished_at: timeOrNull(drain.finished_at),
   moved: drain.moved,
-  left: remaining.map(({ running, inProgress }) => ({
+  left: remaining.map(({ running, inProgress, rest }) => ({
     project_id: running.project_id,
     project: projects.get(running.project_id)?.name ?? running.project_id,
     deployment_id: running.id,
     moving_to: inProgress?.id ?? null,
-    problem: drain.tries[running.project_id]?.problem ?? null,
+    problem: rest === null ? (drain.tries[running.project_id]?.problem ?? null) : rest.problem,
   })),
 });
 

@@ -1,4 +1,5 @@
 /** Roles and their order, and rights on projects. A route names the lowest role that may use it. Pure. */
+import { roleInProject } from '@berth/wire/can';
 import type { Member } from '@berth/wire/project';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 
@@ -28,9 +29,7 @@ export const seesAll = ({ isAdmin, only }: ProjectAccess): boolean => isAdmin &&
  */
 export function roleIn(project: Guarded, { role, access }: { role: Role; access: ProjectAccess }): Role | null {
   if (access.only !== null && !access.only.includes(project.id)) return null;
-  if (access.isAdmin || project.members.length === 0) return role;
-  const member = project.members.find((m) => m.user_id === access.userId);
-  return member === undefined ? null : lowerOf(member.role, role);
+  return roleInProject(project.members, { id: access.userId, role, isAdmin: access.isAdmin });
 }
 
 export const lowerOf = (a: Role, b: Role): Role => (atLeast(a, b) ? b : a);

@@ -12,6 +12,7 @@ export type Topic =
   | 'work'
   | 'datasets'
   | 'events'
+  | 'looks'
   | 'log-wants';
 
 export type Changes = {

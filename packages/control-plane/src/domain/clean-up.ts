@@ -147,5 +147,23 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
 /** Row of `meta`: when the first control plane that cleans started. The first scheduled clean-up comes CLEAN_INTERVAL later. */
 export const CLEANS_SINCE = 'cleans_since';
 export const NO_AGENT = 'no agent runs on the machine of the registry: set REGISTRY_CONFIG on the agent there (docs/clean-up.md)';
+/**
+ * Chooses the agent of a clean-up. Two agents would make the registry writable while the other one collects, so more than one is an error:
+ * `several`. Agents that are offline do not count beside one that is online, because a machine may have been replaced.
+ */
+export function cleanerOf(
+  nodes: readonly NodeRecord[],
+  online: (node: NodeRecord) => boolean,
+): { node: NodeRecord } | { why: string; several: boolean } {
+  const all = nodes.filter(cleansRegistry);
+  const [node, ...others] = all.filter(online);
+  if (node !== undefined && others.length === 0) return { node };
+  if (node !== undefined) {
+    const names = [node, ...others].map(({ hostname, role }) => `${hostname} (${role})`).sort();
+    return { why: `these agents have REGISTRY_CONFIG: ${names.join(', ')}; remove it from all but one`, several: true };
+  }
+  return { why: all[0] === undefined ? NO_AGENT : `${all[0].hostname}, the machine of the registry, is offline`, several: false };
+}
+
 export const cleansRegistry = (node: Pick<NodeRecord, 'capabilities' | 'deleting_at'>): boolean =>
   node.deleting_at === null && node.capabilities?.includes(REGISTRY_CAPABILITY) === true;

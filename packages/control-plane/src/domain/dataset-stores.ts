@@ -85,6 +85,8 @@ export type DatasetStore = {
 
   /** Lists newest first. Throws not_found (dataset). */
   versions(id: string, page: Page): Promise<Paged<DatasetVersionRecord>>;
+  /** Returns those of these versions that exist. Throws not_found (dataset). */
+  versionsOf(id: string, versions: readonly number[]): Promise<DatasetVersionRecord[]>;
   /** Lists newest version first, then by path. Throws not_found (dataset). */
   history(id: string, filter: HistoryFilter, page: Page): Promise<Paged<HistoryRecord>>;
 };

@@ -3,7 +3,7 @@ import type { FieldProblem } from './errors.ts';
 
 export type DomainRules = {
   baseDomain: string;
-  /** Hosts of Berth's own addresses, in lower case. */
+  /** Hosts of Berth's own addresses and those of RESERVED_PREFIXES, in lower case. */
   ownHosts: readonly string[];
 };
 
@@ -48,13 +48,20 @@ function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: Do
   if (isV6(domain.replace(/^\[|\]$/g, '')) || /^(\d+|0x[0-9a-f]*)$/.test(last))
     return { rule: 'ip_address', message: `${shown} is an IP address: a domain is a host name` };
   if (domain.length > 253 || !NAME.test(domain))
-    return { rule: 'host', message: `${shown} is not a host name like www.example.com, without scheme, port and path` };
+    return {
+      rule: 'host',
+      message:
+        `${shown} is not a host name like www.example.com: labels of up to 63 letters, digits and dashes, with at least one dot and at most ` +
+        '253 characters in all, without scheme, port and path',
+    };
+  // No authority certifies such a name, and browsers do not open it.
+  if (/(^|\.)xn--/.test(domain) && !isPunycode(domain))
+    return { rule: 'host', message: `${shown} is not a host name: its label that begins with “xn--” is no valid punycode` };
   // A platform for development has its base domain there.
   if (SPECIAL.includes(last) && !baseDomain.endsWith(`.${last}`))
     return { rule: 'reserved', message: `${shown}: names under “.${last}” are not public` };
   if (domain === ownHost) return null;
-  if (ownHosts.includes(domain) || domain === baseDomain)
-    return { rule: 'reserved', message: `${shown} is an address of the platform itself` };
+  if (ownHosts.includes(domain) || domain === baseDomain) return { rule: 'reserved', message: `${shown} is reserved for the platform` };
   if (isUnderBase(domain, baseDomain))
     return {
       rule: 'base_domain',
@@ -62,6 +69,9 @@ function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: Do
     };
   return null;
 }
+
+/** Node.js takes a name in ASCII as it is, and checks its punycode only beside other characters, here the ideographic full stop. */
+const isPunycode = (domain: string): boolean => URL.parse(`http://${domain.replaceAll('.', '\u3002')}/`)?.hostname === domain;
 
 /** The URL parser checks it exactly. */
 const isV6 = (text: string): boolean => /^[0-9a-f.]*:[0-9a-f:.]*$/i.test(text) && URL.canParse(`http://[${text}]/`);

@@ -127,7 +127,7 @@ function rate(question: Question, nodes: readonly NodeRecord[], { now, limits, c
     const [x, y] = [nodes[a] as NodeRecord, nodes[b] as NodeRecord];
     return Number(y.id === runsOn) - Number(x.id === runsOn) || compare(x.hostname, y.hostname) || compare(x.id, y.id);
   };
-  const evictable = (i: number): number => evictableOn(rows, bytesOf, i);
+  const evictable = (i: number): number => evictableOn(rows, bytesOf, i) + engineRoom(nodes[i] as NodeRecord);
   let winner = -1;
   let staying = -1;
   for (let i = 0; i < n; i++) {
@@ -180,6 +180,17 @@ function evictableOn(rows: Rows | null, bytesOf: Float64Array, i: number): numbe
   for (let k = rows.start[i] as number; k < end; k++)
     if ((bytesOf[rows.data[k] as number] as number) >= 0) room -= rows.evictable[k] as number;
   return room;
+}
+
+/**
+ * Returns the bytes that the agent can free on the disk by evicting images and build cache. They do not count as free, because the score
+ * follows the contract. They give no room beyond MAX_STORAGE, of which `free_storage` counts only SVC_ROOT.
+ */
+function engineRoom(node: NodeRecord): number {
+  const evictable = node.disk?.evictable;
+  if (evictable === undefined || evictable.own_disk !== null) return 0;
+  const bytes = evictable.images.reduce((sum, image) => sum + image.bytes, evictable.build_cache);
+  return Math.max(0, Math.min(bytes, node.max_storage - (node.disk?.datasets ?? 0) - freeStorage(node)));
 }
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -157,7 +157,7 @@ export type TaskRecord<K extends TaskKind = TaskKind> = {
   id: string;
   kind: K;
   status: TaskState;
-  /** Null for `sync` and `clean`, which belong to a node and to no project. */
+  /** Null for `sync` and `clean`, which belong to a node and to no project, and for looks before a project exists. */
   project_id: string | null;
   /** Null for `sync`, `clean` and `look`. */
   deployment_id: string | null;

@@ -57,6 +57,7 @@ import type {
   TaskRecord,
   UserRecord,
 } from './records.ts';
+import type { RepositoryLookStore } from './repository-looks.ts';
 import type { ReportedCopy } from '@berth/wire/volume';
 import type { VolumeCopy } from './volume-copy.ts';
 
@@ -452,6 +453,7 @@ export type Stores = {
   policy: PolicyStore;
   backups: BackupStore;
   cleanUps: CleanUpStore;
+  repositoryLooks: RepositoryLookStore;
   meta: MetaStore;
   uptime: UptimeStore;
   usage: UsageStore;

@@ -23,6 +23,11 @@ export type UsageStore = {
   record(nodeId: string, points: readonly UsagePoint[]): Promise<number>;
   /** Returns the newest `most` points of the range, oldest first. */
   read(range: { project_id: string; step: UsageStep; from: number; to: number }, most: number): Promise<UsagePoint[]>;
+  /**
+   * Returns the sums of the newest points since `from`, by project: those with the highest memory first, at most `most`. It reads a
+   * bounded number of points, so that a scrape stays cheap.
+   */
+  present(from: number, most: number): Promise<{ project: string; values: UsageValues }[]>;
   /** Removes some points that are too old. Returns the number of rows. */
   sweep(now: number): Promise<number>;
 };

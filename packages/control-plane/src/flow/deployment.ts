@@ -53,6 +53,7 @@ import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { reasonToWait, restartStopped } from './single-writer.ts';
+import { endLeave, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
@@ -118,6 +119,9 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
       project_stopped: stopRunning,
+      volumes_leave: volumesLeave,
+      task_reported: leaveEnded,
+      task_lost: leaveEnded,
     },
   },
 };
@@ -384,9 +388,18 @@ function moveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, 
   UNDO.drop_copy(draft, d);
   UNDO.end_tasks(draft, d);
   const losses = [...d.losses, { node_id: nodeId, at: draft.facts.now, ...(again === 'elsewhere' ? { error } : {}) }];
-  if (again === 'never' || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
+  // The project is down while it waits for a node, so it starts again where it was.
+  const isHopeless = again === 'never' || (again === 'elsewhere' && !canReceive(draft, d, losses));
+  if (isHopeless || losses.length >= draft.facts.limits.maxLosses) return fail(draft, d, error);
   draft.set(d, { losses, waiting: null });
   draft.addLine(d, 'volumes', `${error.message}; Berth copies the volumes again`);
+}
+
+/** Whether another node could take the volumes now. */
+function canReceive({ facts }: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses']): boolean {
+  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), moveNeed];
+  const question = { wanted: wantedOf(d.settings.datasets, facts.datasets), losses, runsOn: null, stays: false, arch: d.image_arch, needs };
+  return choose(question, facts.nodes, facts).winner !== null;
 }
 
 /** The node of one end is gone. */
@@ -546,6 +559,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
     // It serves until the drain of its node has moved it (loops/removals.ts).
     if (event.reachable && !isStopped) return;
     UNDO.restore_route(draft, d);
+    endLeave(draft, d);
     if (event.reachable) UNDO.remove_container(draft, d);
     const next = isStopped ? 'a start runs its release' : 'deploy it again to run it';
     return draft.move(d, 'retired', { error: failure('node_deleted') }, `its node was deleted; ${next} on another node`);
@@ -581,6 +595,7 @@ function cancelTask(draft: Draft, d: DeploymentRecord): void {
 }
 
 function projectDeleted(draft: Draft, d: DeploymentRecord): void {
+  if (d.status === 'running') endLeave(draft, d);
   leave(draft, d, d.status === 'running' ? 'retired' : 'cancelled', failure('project_deleted'), 'the project is being deleted');
   if (draft.facts.route !== null) draft.plan.route = { remove: { project_id: d.project_id } };
 }

@@ -1,6 +1,7 @@
 /**
  * Decides the steps of a drain. Each deployment that runs on the node is deployed again; the node is cordoned, so the new one goes to
- * another node. A deployment that cannot move keeps serving on the node. Pure; loops/drains.ts carries the steps out.
+ * another node. A deployment that cannot move keeps serving on the node. The volumes of a stopped project move without it
+ * (flow/leave.ts). Pure; loops/drains.ts carries the steps out.
  *
  *   remaining ──tries are left, fewer than AT_ONCE move──▶ moving ──the new one runs──▶ moved
  *    ▲                                                       │
@@ -18,13 +19,21 @@ export type Remaining = {
   inProgress: DeploymentRecord | null;
   /** The deployment of its last try, in any state. */
   tried: DeploymentRecord | null;
+  /** Set if only the volumes of the project are on the node: nothing is deployed again. */
+  rest: Rest | null;
 };
+
+/** `isAlone`: the project is stopped, so its volumes can move alone. Otherwise only a person can move them, by a deployment. */
+export type Rest = { isAlone: boolean; isMoving: boolean; problem: string | null };
 
 export type DrainStep = {
   /** The new record. */
   drain: DrainRecord;
   /** The deployment to deploy again. `drain` already counts the try. */
   move: { running: DeploymentRecord; id: string } | null;
+  /** Stopped projects whose volumes should begin to move, in this order, and how many of them may begin. */
+  leave: readonly DeploymentRecord[];
+  room: number;
 };
 
 export const newDrain = (now: number): DrainRecord => ({ started_at: now, finished_at: null, moved: 0, tries: {} });
@@ -54,7 +63,8 @@ export function drainStep(
   const tries: DrainRecord['tries'] = {};
   for (const l of remaining) {
     const t = before.tries[l.running.project_id];
-    if (t !== undefined) tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
+    if (l.rest !== null) tries[l.running.project_id] = triesOfRest(l.running, l.rest, t, now);
+    else if (t !== undefined) tries[l.running.project_id] = { ...t, problem: problemOf(l) ?? t.problem };
   }
   const drain: DrainRecord = {
     ...before,
@@ -62,13 +72,26 @@ export function drainStep(
     tries,
     finished_at: remaining.length === 0 && !arriving ? now : null,
   };
-  const free = remaining.filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES);
-  const next = remaining.filter((l) => l.inProgress !== null).length < AT_ONCE ? free.toSorted(byTries(tries))[0] : undefined;
-  if (next === undefined) return { drain, move: null };
+  const room = AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;
+  const free = remaining.filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES).toSorted(byTries(tries));
+  const next = room > 0 ? free.find((l) => l.rest === null) : undefined;
+  const leave = free.flatMap((l) => (l.rest?.isAlone === true && !l.rest.isMoving ? [l.running] : []));
+  if (next === undefined) return { drain, move: null, leave, room };
   const project = next.running.project_id;
   const earlier = tries[project];
   tries[project] = { count: (earlier?.count ?? 0) + 1, deployment_id: freshId, problem: earlier?.problem ?? null, at: now };
-  return { drain, move: { running: next.running, id: freshId } };
+  return { drain, move: { running: next.running, id: freshId }, leave, room: room - 1 };
+}
+
+/** Each failed move of the volumes is a loss of their deployment. */
+function triesOfRest(
+  { losses }: DeploymentRecord,
+  { problem }: Rest,
+  earlier: DrainRecord['tries'][string] | undefined,
+  now: number,
+): DrainRecord['tries'][string] {
+  const at = earlier?.at ?? now;
+  return { count: losses.filter((loss) => loss.at >= at).length, deployment_id: null, problem, at };
 }
 
 /** Orders by the number of tries, fewest first. */

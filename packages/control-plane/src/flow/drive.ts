@@ -7,6 +7,7 @@ import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
+import { checkRepositoryReport, isRepositoryLook } from '../domain/repository-looks.ts';
 import type { Stores } from '../domain/stores.ts';
 import { isBehind } from './data.ts';
 import { createDecider, type Decider, type DriverDeps, isStillLost, type Write } from './decide.ts';
@@ -77,6 +78,11 @@ export type Driver = {
    * not_found, being_deleted, busy.
    */
   stop(projectId: string, by: string): Promise<ProjectRecord>;
+  /**
+   * Begins to move the volumes of a stopped project from a node that is drained or being deleted, without starting the project. Returns
+   * whether a move began. Throws not_found, busy.
+   */
+  moveVolumes(deploymentId: string): Promise<boolean>;
   /** Without `force` its projects move first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
   /** Moves what was assigned to a node after its deletion began. Repeated calls change nothing. */
@@ -119,6 +125,7 @@ export function createDriver(deps: DriverDeps): Driver {
       await decider.decide(projectId, async (facts) => stop(by, facts));
       return stores.projects.get(projectId);
     },
+    moveVolumes: (deploymentId) => moveVolumes(deps, decider, deploymentId),
     deleteNode: (nodeId, force) => deleteNode(deps, decider, nodeId, force),
     vacate: (nodeId) => vacate(deps, decider, nodeId),
   };
@@ -141,9 +148,10 @@ async function requestDeployment(
       existing = earlier?.deployment_id ?? null;
       if (existing !== null) return null;
     }
-    if (input.rollbackOf !== null && release === null) throw noneThatRan(input, facts);
+    const last = lastOf(input, facts) ?? release;
+    if (input.rollbackOf !== null && last === null) throw noneThatRan(input, facts);
     const { commit, note, by = null, trigger } = input;
-    return request({ id, commit, note, release, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
+    return request({ id, commit, note, release: last, by, ...(trigger === undefined ? {} : { trigger }) }, facts);
   };
   const write: Write = (plan) =>
     idempotency === null
@@ -155,6 +163,12 @@ async function requestDeployment(
         });
   await decider.decide(projectId, decision, { write, release: () => releaseOf(stores, input) });
   return { deployment: await stores.deployments.get(existing ?? id), created: existing === null };
+}
+
+/** A newer version may have gone live after the release was read. */
+function lastOf({ rollbackOf: release }: NewDeployment, { live }: Facts): DeploymentRecord | null {
+  if (release === null || typeof release === 'string' || release.find !== 'last') return null;
+  return live.find((d) => d.status === 'running') ?? null;
 }
 
 /** Throws validation if the request names an unknown deployment. Returns null if no deployment has the release that it asks for. */
@@ -191,6 +205,7 @@ async function report(deps: DriverDeps, decider: Decider, input: ReportInput): P
   const task = await stores.tasks.get(taskId);
   if (task.kind === 'sync') return reportSync(deps, task, input);
   if (task.kind === 'clean') return reportClean(deps, task, input);
+  if (isRepositoryLook(task)) return reportRepositoryLook(deps, task, input);
   checkReport(task, given);
   await failPoint('report.before', () => task.kind);
   if (!isOpenTask(task.status)) return { status: repeatedAnswer(task, token, given) };
@@ -225,6 +240,20 @@ async function reportSync(
   return answer;
 }
 
+/** A look into a repository without a project changes nothing; somebody waits for what it found. */
+async function reportRepositoryLook(
+  { stores, changes, now, telemetry }: DriverDeps,
+  task: TaskRecord,
+  { taskId, token, given }: ReportInput,
+): Promise<{ status: TaskState }> {
+  checkRepositoryReport(given);
+  const answer = await stores.repositoryLooks.endTask(taskId, token, given, now());
+  changes.notify('looks', `node:${task.node_id}`);
+  const seconds = task.started_at === null ? null : Math.max(0, now() - task.started_at) / 1000;
+  if (isOpenTask(task.status)) telemetry?.emit({ what: 'task', kind: 'look', end: answer.status, seconds });
+  return answer;
+}
+
 /** A `clean` task belongs to the registry, so its report changes no deployment. New builds may start again. */
 async function reportClean(
   { stores, changes, now, telemetry }: DriverDeps,
@@ -253,6 +282,17 @@ async function redeployRunning(
   };
   await decider.decide(project_id, async (facts) => redeploy(input, await decider.find(facts, deploymentId), facts), { write });
   return isCreated ? stores.deployments.get(input.id) : null;
+}
+
+async function moveVolumes({ stores }: DriverDeps, decider: Decider, deploymentId: string): Promise<boolean> {
+  const { project_id } = await stores.deployments.get(deploymentId);
+  let begins = false;
+  await decider.decide(project_id, async (facts) => {
+    const plan = advance(await decider.find(facts, deploymentId), { type: 'volumes_leave' }, facts);
+    begins = plan.createTasks.some((task) => task.kind === 'move');
+    return plan;
+  });
+  return begins;
 }
 
 async function datasetChanged({ stores, newId }: DriverDeps, decider: Decider, datasetId: string): Promise<void> {

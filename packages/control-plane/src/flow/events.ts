@@ -23,6 +23,8 @@ export type FlowEvent =
   | { type: 'project_deleted' }
   /** A person stops the project (flow/stop.ts). */
   | { type: 'project_stopped' }
+  /** The node of its volumes is drained or being deleted, and its project is stopped: they move alone (flow/leave.ts). */
+  | { type: 'volumes_leave' }
   /**
    * The node's agent reported this container of the deployment, or no container (null). `listed_after`: the agent listed its containers
    * after this time by the uptime clock; null or unset: unknown.

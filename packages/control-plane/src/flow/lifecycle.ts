@@ -4,6 +4,7 @@ import type { RecordGuard } from '../domain/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
 import type { Decider, DriverDeps } from './decide.ts';
 import { newDrain } from './drain.ts';
+import { readDrainState } from './drain-state.ts';
 import { endLooks } from './push.ts';
 import { isAtRest } from './stop.ts';
 
@@ -48,9 +49,10 @@ export async function vacate({ stores, now }: DriverDeps, decider: Decider, node
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
   const node = await stores.nodes.get(nodeId);
   if (node.drain?.finished_at === null) return;
-  const serving = await stores.deployments.servingOn(nodeId);
-  // The project keeps its page; a start deploys its release on another node.
-  for (const d of serving) if (isAtRest(d)) await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
-  const runs = serving.some((d) => d.status === 'running' && !isAtRest(d));
-  if (runs) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
+  const { remaining } = await readDrainState(stores, nodeId, { tries: {} });
+  const left = new Set(remaining.map((l) => l.running.id));
+  // The project keeps its page; a start deploys its release on another node. Its volumes move first.
+  for (const d of await stores.deployments.servingOn(nodeId))
+    if (isAtRest(d) && !left.has(d.id)) await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
+  if (left.size > 0) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
 }

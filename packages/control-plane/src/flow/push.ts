@@ -33,7 +33,7 @@ const MAX_BASES = 10;
 export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   const { project, tasks, uptime, limits } = facts;
   if (pushes === null || pushes.waiting.length === 0 || project.deleting_at !== null) return null;
-  if (project.stopped_at !== null) return skip({ pushes, covered: pushes.waiting, tip: null, ...IS_STOPPED }, facts);
+  if (project.stopped_at !== null) return skipStopped({ covered: pushes.waiting }, facts);
   if (tasks.some((t) => t.kind === 'look') || pushes.hook.look_not_before > uptime.at || mustWait(facts)) return null;
   const node = chooseLooker(pushes.hook.look_failed_on, facts);
   if (node === null)
@@ -91,6 +91,7 @@ export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushe
     if (code === 'git_unknown_branch') return ended(skip({ pushes, covered, tip: null, reason: message, by: null }, facts));
     return ended(lookFailed({ pushes, covered, why: message, isPassing: PASSING.includes(code), on: task.node_id }, facts));
   }
+  if (facts.project.stopped_at !== null) return ended(skipStopped({ covered }, facts));
   const tip = report.commit ?? null;
   // checkReport (report.ts) has checked both.
   const why = tip === null ? null : whyToSkip(tip, report.result as LookResult, facts);
@@ -137,12 +138,11 @@ function lookFailed({ pushes, covered, why, isPassing, on }: Failed, facts: Fact
 type Skip = { reason: string; by: DeploymentRecord | null };
 
 /** Only people start a stopped project. */
-const IS_STOPPED: Skip = { reason: 'the project is stopped; deploy it to start it with this commit', by: null };
+const IS_STOPPED = 'the project is stopped; deploy it to start it with this commit';
 
 /** Returns why the tip is not deployed; null: deploy it. Whatever is not known counts as a reason to deploy. */
 function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
   const { live, project } = facts;
-  if (project.stopped_at !== null) return IS_STOPPED;
   const newest = live.at(-1);
   const short = tip.slice(0, 12);
   if (newest !== undefined && commitOf(newest) === tip)
@@ -162,7 +162,7 @@ function whyToSkip(tip: string, result: LookResult, facts: Facts): Skip | null {
 type Outcome = { pushes: Pushes; covered: DeliveryRecord[]; tip: string | null };
 
 function deploy({ pushes, covered, tip, unlooked }: Outcome & { unlooked: string | null }, facts: Facts): Plan {
-  if (facts.project.stopped_at !== null) return skip({ pushes, covered, tip, ...IS_STOPPED }, facts);
+  if (facts.project.stopped_at !== null) return skipStopped({ covered }, facts);
   // `request` takes its ids from the other end.
   const id = facts.freshIds.at(-1);
   const newest = covered.at(-1);
@@ -188,6 +188,14 @@ function skip({ covered, tip, reason, by }: Outcome & Skip, facts: Facts): Plan 
   return plan;
 }
 
+/** No newer push replaced any of them: each one has the same reason. */
+function skipStopped({ covered }: Pick<Outcome, 'covered'>, facts: Facts): Plan {
+  const { plan }: Draft = createDraft(facts, 'look');
+  const verdict = { verdict: 'skipped' as const, reason: IS_STOPPED, deployment_id: null };
+  plan.push = { set: DONE, verdicts: covered.map((d) => ({ delivery_id: d.id, ...verdict })), replaced: null };
+  return plan;
+}
+
 /** Without a look the tip is not known: then the newest delivery counts as the tip. */
 function replaced(
   covered: readonly DeliveryRecord[],
@@ -201,6 +209,8 @@ function replaced(
   return by === null || commits.length === 0 ? null : { deployment_id: by.id, generation: by.generation, commits };
 }
 
+const DONE = { look_tries: 0, look_not_before: 0, look_failed_on: null };
+
 /** The newest delivery and all deliveries of the tip get the verdict. A newer push replaced the others. */
 function verdicts(
   covered: readonly DeliveryRecord[],
@@ -209,7 +219,7 @@ function verdicts(
 ): Omit<PushChange, 'replaced'> {
   const isOfTip = (d: DeliveryRecord): boolean => d === covered.at(-1) || (tip !== null && d.commit === tip);
   return {
-    set: { look_tries: 0, look_not_before: 0, look_failed_on: null },
+    set: DONE,
     verdicts: covered.map((d) =>
       isOfTip(d)
         ? { delivery_id: d.id, ...verdict }

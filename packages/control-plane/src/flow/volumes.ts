@@ -137,6 +137,8 @@ export function moveReported(draft: Draft, d: DeploymentRecord, { task, report }
 export function dropIncoming(draft: Draft, d: DeploymentRecord): void {
   const incoming = draft.volumes().filter((c) => c.state === 'incoming');
   if (incoming.length === 0) return;
+  // The volumes of a stopped project move (flow/leave.ts), and this deployment only waited for that.
+  if (draft.facts.tasks.some((t) => t.kind === 'move' && t.deployment_id !== d.id)) return;
   const others = draft.facts.live.some((o) => o.id !== d.id && (o.status === 'built' || o.status === 'deploying'));
   if (others && d.status !== 'deploying' && !draft.openTasks(d).some((t) => t.kind === 'move')) return;
   for (const copy of incoming) draft.putVolumes({ ...copy, state: 'deleting', changed_at: draft.facts.now });

@@ -3,38 +3,35 @@ import {
   AWAY_MS,
   CLEAN_MS,
   CLEANS_SINCE,
+  cleanerOf,
   cleansRegistry,
   type CleanUpRecord,
   nextCleanUpAt,
-  NO_AGENT,
   PATIENCE_MS,
 } from '../domain/clean-up.ts';
 import { isOnline } from '../domain/placement.ts';
-import type { NodeRecord } from '../domain/records.ts';
 import type { LoopDeps } from './deps.ts';
 
 export const cleanUps = ({ stores, driver, changes, limits, clean, now, uptime, log }: LoopDeps) => {
-  const allNodes = async (): Promise<NodeRecord[]> => (await stores.nodes.all()).filter(cleansRegistry);
-
   async function request(): Promise<void> {
     if (clean.intervalMs === null) return;
     const since = Number(await stores.meta.setOnce(CLEANS_SINCE, String(now())));
     const due = nextCleanUpAt(await stores.cleanUps.list(), clean.intervalMs, since);
     // Without an agent on the registry's machine there is nothing to start. GET /api/clean-up says so.
-    if (due === null || due > now() || (await allNodes()).length === 0) return;
+    if (due === null || due > now() || !(await stores.nodes.all()).some(cleansRegistry)) return;
     await stores.cleanUps.request({ id: driver.newId(), by: null }, now());
   }
 
   async function start(open: CleanUpRecord): Promise<void> {
-    const nodes = await allNodes();
-    const node = nodes.find((n) => isOnline(n, now(), limits));
+    const chosen = cleanerOf(await stores.nodes.all(), (node) => isOnline(node, now(), limits));
     const waitedMs = now() - open.requested_at;
-    if (node === undefined) {
-      const waiting = nodes.length === 0 ? NO_AGENT : `${nodes[0]?.hostname ?? ''}, the machine of the registry, is offline`;
-      if (waitedMs < AWAY_MS) return stores.cleanUps.setWaiting(open.id, waiting);
-      await stores.cleanUps.fail(open.id, { code: 'node_lost', message: waiting }, now());
+    if ('why' in chosen) {
+      const { why, several } = chosen;
+      if (!several && waitedMs < AWAY_MS) return stores.cleanUps.setWaiting(open.id, why);
+      await stores.cleanUps.fail(open.id, { code: several ? 'registry_agents' : 'node_lost', message: why }, now());
       return changes.notify('work');
     }
+    const { node } = chosen;
     const at = (await uptime.now()).at;
     const deadlines = { queue_deadline_at: at + limits.claimMs, wall_deadline_at: at + CLEAN_MS };
     const input = { id: open.id, taskId: driver.newId(), nodeId: node.id, keepReleases: clean.keepReleases, ...deadlines };

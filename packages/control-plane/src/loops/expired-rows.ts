@@ -27,6 +27,7 @@ export const deleteExpiredRows =
       stores.domains,
       stores.problems,
       stores.notifications,
+      stores.repositoryLooks,
     ];
     for (const table of tables) {
       if (signal.aborted) return;

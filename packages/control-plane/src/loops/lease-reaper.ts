@@ -1,5 +1,6 @@
 /** Ends tasks that their nodes did not claim, renew or end in time, by the uptime clock (domain/uptime.ts). */
 import { failPoint } from '@berth/kit/fail-point';
+import { isRepositoryLook } from '../domain/repository-looks.ts';
 import type { LoopDeps } from './deps.ts';
 
 /** An agent without leases must poll (every 5 s by docs/contract.md "Agent API"), or register while its poll is held. */
@@ -25,7 +26,9 @@ export const leaseReaper = ({
       await failPoint('lease.lost');
       try {
         if (task.deployment_id !== null) await driver.advance(task.deployment_id, { type: 'task_lost', task, why });
-        else if (task.kind === 'look') await driver.lookLost(task, why);
+        else if (isRepositoryLook(task)) {
+          if (await stores.repositoryLooks.loseTask(task, why, at)) changes.notify('looks', `node:${task.node_id}`);
+        } else if (task.kind === 'look') await driver.lookLost(task, why);
         else if (task.kind === 'clean') {
           const offerUntil = times.uptime.at + limits.claimMs;
           if (await stores.cleanUps.loseTask(task, why, at, offerUntil)) changes.notify(`node:${task.node_id}`, 'work');

@@ -1,4 +1,10 @@
-/** Sends e-mails through the SMTP server of the operator. One message goes to all recipients that still need it. */
+/**
+ * Sends e-mails through the SMTP server of the operator. One message goes to all recipients that still need it.
+ *
+ * TLS: smtps:// begins with it. smtp:// changes to it (STARTTLS) if the server offers it, and must do so if SMTP_URL has a password for a
+ * server on another machine: else somebody on the way could hide the offer and read the password. Certificates are always checked.
+ */
+import { BlockList, isIP } from 'node:net';
 import type { Transporter } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 
@@ -13,11 +19,45 @@ const TOTAL_MS = 30_000;
 /** Connections to the server at a time. */
 const AT_ONCE = 5;
 
-type SmtpError = Error & { responseCode?: number; recipient?: string; rejectedErrors?: SmtpError[]; code?: string };
+type SmtpError = Error & {
+  responseCode?: number;
+  recipient?: string;
+  rejectedErrors?: SmtpError[];
+  code?: string;
+  originalCode?: string;
+  command?: string;
+};
 const isPermanent = ({ responseCode = 0 }: SmtpError): boolean => responseCode >= 500 && responseCode < 600;
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
+LOOPBACK.addAddress('::1', 'ipv6');
+
+/** Whether a connection without TLS is refused. `requireTLS` in SMTP_URL decides; else a password does that crosses a network. */
+export function requiresTls(smtpUrl: string): boolean {
+  const url = new URL(smtpUrl);
+  const told = url.searchParams.get('requireTLS');
+  if (told === 'true' || told === 'false') return told === 'true';
+  const host = url.hostname.replace(/^\[|\]$/g, '').toLowerCase();
+  const family = isIP(host);
+  const isHere = family === 0 ? host === 'localhost' : LOOPBACK.check(host, family === 6 ? 'ipv6' : 'ipv4');
+  return (url.username !== '' || url.password !== '') && !isHere;
+}
+
+/** The reason, for people. An operator repairs TLS, so a later try may succeed, whatever the server answered. */
+function problemOf(error: SmtpError, hasToEncrypt: boolean): { why: string; isPermanent: boolean } {
+  const { code = '', originalCode = '', command, message } = error;
+  if (/CERT|ALTNAME|ISSUER|SIGNATURE/.test(`${originalCode} ${code}`))
+    return { why: `the certificate of the SMTP server is not valid here: ${message}`, isPermanent: false };
+  const isAboutTls = command === 'STARTTLS' || code === 'ETLS' || (command === 'EHLO' && hasToEncrypt && message.includes('STARTTLS'));
+  if (isAboutTls && hasToEncrypt)
+    return { why: `the SMTP server does not encrypt the connection (STARTTLS), so Berth sent nothing: ${message}`, isPermanent: false };
+  return { why: message, isPermanent: !isAboutTls && isPermanent(error) };
+}
 
 /** Never rejects. `totalMs`: for tests. */
 export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string; from: string; totalMs?: number }): SendMail {
+  const hasToEncrypt = requiresTls(url);
   let running = 0;
   const waiting: (() => void)[] = [];
   async function slot<T>(run: () => Promise<T>): Promise<T> {
@@ -36,7 +76,7 @@ export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string;
     // Most installations send no e-mail.
     const { createTransport } = await import('nodemailer');
     const times = { connectionTimeout: CONNECT_MS, greetingTimeout: CONNECT_MS, socketTimeout: CONNECT_MS, dnsTimeout: CONNECT_MS };
-    return createTransport({ url, ...times, disableFileAccess: true, disableUrlAccess: true });
+    return createTransport({ url, requireTLS: hasToEncrypt, ...times, disableFileAccess: true, disableUrlAccess: true });
   }
 
   return ({ id, subject, text, to }, recipients, signal) =>
@@ -69,7 +109,8 @@ export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string;
       } catch (error) {
         const problem = error as SmtpError;
         const refused = refusalsIn(problem.rejectedErrors);
-        return { accepted: [], refused, error: { why: problem.message, isPermanent: refused.length === 0 && isPermanent(problem) } };
+        const { why, isPermanent: isForEver } = problemOf(problem, hasToEncrypt);
+        return { accepted: [], refused, error: { why, isPermanent: refused.length === 0 && isForEver } };
       } finally {
         transport.close();
       }

@@ -55,11 +55,12 @@ export function createCertificateWatch(settings: CertificateWatchSettings): Cert
     const judged = worstCertificate(answers.flatMap((answer) => judgeCertificate(one.host, answer, at - one.since < grace, at) ?? []));
     one.dueAt = monotonic() + Math.min(intervalMs, pauseAfter(judged));
     if (judged === null) return;
+    // The log names no problem of a domain that never had a good certificate, so it does not name its end either.
+    const wasNamed = isProblem(one.last) && concernsOperator(one);
     one.hadGood ||= judged.state === 'ok' || judged.state === 'expires_soon';
     if (judged.problem !== null && judged.problem !== one.last?.problem && concernsOperator(one))
       log.warn({ host: one.host, problem: judged.problem }, 'a host has no good certificate');
-    if (judged.state === 'ok' && isProblem(one.last))
-      log.info({ host: one.host, issuer: judged.issuer }, 'a host has a good certificate again');
+    if (judged.state === 'ok' && wasNamed) log.info({ host: one.host, issuer: judged.issuer }, 'a host has a good certificate again');
     one.last = { ...judged, checked_at: at };
   }
   const pauseAfter = (judged: Judged | null): number =>

@@ -15,15 +15,16 @@ import type { PolicyStore } from '../domain/identity-stores.ts';
 import type { PolicySource } from '../domain/policy.ts';
 
 /** Builds the policy. Pure; equal facts give equal bytes. */
-export function policyOf(facts: PolicyFacts, baseDomain: string): Policy {
+export function policyOf(facts: PolicyFacts, { baseDomain, domainQuarantineMs }: PolicySettings): Policy {
   const time = (ms: number): string => new Date(ms).toISOString();
+  const seconds = Math.floor(domainQuarantineMs / 1000);
   return {
     projects: facts.projects.map(({ prefixes, domains, ...project }) => {
       const outside = (domains ?? []).filter(({ host }) => !isUnderBase(host, baseDomain));
       return {
         ...project,
         hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`),
-        ...(outside.length === 0 ? {} : { domains: outside }),
+        ...(outside.length === 0 ? {} : { domains: outside.map((one) => (seconds < 1 ? one : { ...one, cookie_seconds: seconds })) }),
       };
     }),
     disabled_users: facts.disabled,
@@ -33,17 +34,19 @@ export function policyOf(facts: PolicyFacts, baseDomain: string): Policy {
   };
 }
 
+export type PolicySettings = { baseDomain: string /** DOMAIN_QUARANTINE */; domainQuarantineMs: number };
+
 /** Shortest time between two reads. On a busy platform routes change many times a second, and a read of thousands of projects is costly. */
 const READ_GAP_MS = 100;
 
 export function createPolicySource(deps: {
   store: PolicyStore;
   changes: Changes;
-  baseDomain: string;
+  settings: PolicySettings;
   now: () => number;
   log: Logger;
 }): PolicySource {
-  const { store, changes, baseDomain, now, log } = deps;
+  const { store, changes, settings, now, log } = deps;
   let latest: { bytes: string; etag: string; stamp: string } | null = null;
   let isUsed = false;
   const events = new EventEmitter().setMaxListeners(0);
@@ -57,7 +60,7 @@ export function createPolicySource(deps: {
     try {
       // Reads the stamp before the facts, so that `refreshIfChanged` finds a change between the two reads.
       const stamp = await store.stamp();
-      const bytes = JSON.stringify(policyOf(await store.read(now()), baseDomain));
+      const bytes = JSON.stringify(policyOf(await store.read(now()), settings));
       const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 27)}"`;
       const moved = latest?.etag !== etag;
       latest = { bytes, etag, stamp };

@@ -7,21 +7,18 @@
  * - `start` does nothing while a build task is open.
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds (`refuseBuilds`).
  */
-import { isDeepStrictEqual } from 'node:util';
 import { failPoint } from '@berth/kit/fail-point';
 import { type CleanPayload, isCleanResult, MAX_IMAGES_A_CLEAN_UP, type RepositoryImages } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
-import { isOpenTask } from '@berth/wire/vocabulary';
 import { type CleanUpRecord, type CleanUpStore, imagesOf, type ImageUse, repositoryPath, type StartOfCleanUp } from '../domain/clean-up.ts';
 import { DomainError } from '../domain/errors.ts';
-import type { TaskRecord } from '../domain/records.ts';
 import type { Overdue } from '../domain/stores.ts';
 import { writeEvents } from './events.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
-import { isClean, taskRow } from './task-row.ts';
+import { isClean, repeatedReport, taskRow } from './task-row.ts';
 
 const WINDOW = 'registry window';
 /** Rows that stay of the clean-ups and of their tasks. */
@@ -145,7 +142,7 @@ export function createCleanUpStore(db: Database): CleanUpStore {
         return task.status;
       });
       await failPoint('clean-up.report.after');
-      return { status: done ?? repeated(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report) };
+      return { status: done ?? repeatedReport(taskOf(await taskRow(db.kysely, taskId)), leaseToken, report) };
     },
 
     loseTask: (task, why, now, offerUntil) =>
@@ -360,6 +357,8 @@ async function imagesNeededNow(tx: Tx, since: number): Promise<string[]> {
   return rows.flatMap(({ image_tag, image_digest }) => (image_tag === null ? [] : [`${repositoryPath(image_tag)} ${image_digest}`]));
 }
 
+const NOTHING_DELETED: ReadonlySet<string> = new Set(['registry_delete_disabled', 'registry_other']);
+
 /** Writes what the report says about the images, and returns the end of the clean-up. */
 async function applied(
   tx: Tx,
@@ -393,8 +392,9 @@ async function applied(
     return { state: 'done', removed, missing: missing.length, bytes_before, bytes_after };
   }
   const error = errorIn(report);
-  // No image was deleted, so a rollback to these images is possible.
-  if (error.code === 'registry_delete_disabled')
+  // No image was deleted, so a rollback to the images that this clean-up marked is possible. Earlier ones may have deleted the others.
+  const marked = await tx.selectFrom('clean_ups').select('started_at').where('id', '=', payload.clean_up_id).executeTakeFirst();
+  if (marked !== undefined && NOTHING_DELETED.has(error.code))
     for (const { remove } of payload.repositories)
       for (const digests of slices(remove))
         await tx
@@ -402,6 +402,7 @@ async function applied(
           .set({ image_removed_at: null, image_deleting: null })
           .where('image_digest', 'in', digests)
           .where('image_deleting', '=', 1)
+          .where('image_removed_at', '=', marked.started_at)
           .execute();
   return { state: 'failed', error_code: error.code, error_message: error.message.slice(0, LONGEST_ERROR) };
 }
@@ -409,11 +410,4 @@ async function applied(
 function errorIn({ result }: TaskReport): { code: string; message: string } {
   const error = typeof result === 'object' && result !== null ? result.error : undefined;
   return error ?? { code: 'task_failed', message: 'the agent reported no result that Berth understands' };
-}
-
-/** Answers a report on a task that has ended or has another attempt. */
-function repeated(task: TaskRecord, token: string | null, report: TaskReport): TaskRecord['status'] {
-  if (task.lease_token === null || task.lease_token !== token || isOpenTask(task.status)) throw new DomainError('stale_lease');
-  if (task.report === null || !isDeepStrictEqual(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
-  return task.status;
 }

@@ -1,5 +1,5 @@
 import { DEPLOYMENT_ACTIONS } from '@berth/wire/can';
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import type { DeploymentRecord, EventRecord, PinnedDataset } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
@@ -8,7 +8,7 @@ import type { Database } from './engine/database.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentsOf } from './kept-settings.ts';
 import { keyAfter, paged } from './pages.ts';
-import { visible } from './project-access.ts';
+import { fewVisible, visible } from './project-access.ts';
 import { guardedOf } from './rows/project.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
 import { createStatusCounts } from './status-counts.ts';
@@ -37,6 +37,16 @@ const needAttention = (kysely: Database['kysely']) =>
         .select('live.id'),
     );
 
+/** The newest deployments of each project: a page of all is among them, because the ordinals of a project rise with its generations. */
+function newestOfEach(projects: readonly string[], most: number, status: string | undefined, older: RawBuilder<boolean> | null) {
+  const conditions = sql`${status === undefined ? sql`` : sql` and status = ${status}`}${older === null ? sql`` : sql` and ${older}`}`;
+  const parts = projects.map(
+    (id) =>
+      sql`select id from (select id from deployments where project_id = ${id}${conditions} order by generation desc limit ${most}) as newest`,
+  );
+  return sql.join(parts, sql` union all `);
+}
+
 export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, queryCache: NodeQueryCache): DeploymentStore {
   return {
     async get(id) {
@@ -62,20 +72,29 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .selectFrom('deployments')
         .select(SUMMARY_COLUMNS)
         .limit(page.limit + 1);
-      if (filter.status !== undefined) query = query.where('status', '=', filter.status);
       if (filter.ids !== undefined) query = query.where('id', 'in', [...filter.ids]);
       if (filter.attention === true) query = query.where('id', 'in', needAttention(kysely));
       const seen = visible(access, 'deployments.project_id');
-      if (seen !== null) query = query.where(seen);
       // In the order of the requests: the machine's clock may have been set back between two of them.
       if (filter.project_id !== undefined) {
         const before = keyAfter(page.cursor, ['number']);
         query = query.where('project_id', '=', filter.project_id).orderBy('generation', 'desc');
+        if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+        if (seen !== null) query = query.where(seen);
         if (before !== null) query = query.where('generation', '<', before[0]);
         return paged(await query.execute(), page, (row) => [row.generation], summaryOf);
       }
       const before = keyAfter(page.cursor, ['number', 'string']);
-      if (before !== null) query = query.where(sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`);
+      const older = before === null ? null : sql<boolean>`(${ORDINAL}, id) < (${before[0]}, ${before[1]})`;
+      const few = await fewVisible(kysely, access);
+      if (few?.length === 0) return { items: [], next: null };
+      // These filters leave few rows. The newest of each project could not be among them.
+      const isNarrow = filter.ids !== undefined || filter.attention === true;
+      if (few === null || isNarrow) {
+        if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+        if (seen !== null) query = query.where(seen);
+        if (older !== null) query = query.where(older);
+      } else query = query.where(sql<boolean>`id in (${newestOfEach(few, page.limit + 1, filter.status, older)})`);
       const rows = await query.orderBy(ORDINAL, 'desc').orderBy('id', 'desc').execute();
       return paged(rows, page, (row) => [row.ordinal ?? row.created_at, row.id], summaryOf);
     },

@@ -434,18 +434,23 @@ function diskColumn({ disk, agent_version }: NodeRegister): { disk?: string | nu
   if (disk !== undefined) return { disk: JSON.stringify(diskOf(disk)) };
   return agent_version === undefined ? { disk: null } : {};
 }
-const DISK_PARTS = ['datasets', 'images', 'build_cache', 'other', 'free', 'total'] as const;
 // Drops fields that a newer agent may add.
-const diskOf = ({ datasets, images, build_cache, other, free, total }: NodeDisk): NodeDisk => ({
+const diskOf = ({ datasets, images, build_cache, other, free, total, evictable }: NodeDisk): NodeDisk => ({
   datasets,
   images,
   build_cache,
   other,
   free,
   total,
+  ...(evictable === undefined ? {} : { evictable: evictableOf(evictable) }),
+});
+const evictableOf = ({ build_cache, images, own_disk }: NonNullable<NodeDisk['evictable']>): NonNullable<NodeDisk['evictable']> => ({
+  build_cache,
+  images: images.map(({ name, bytes, created_at, kept }) => ({ name, bytes, created_at, kept })),
+  own_disk: own_disk === null ? null : { free: own_disk.free, total: own_disk.total },
 });
 const engineOf = ({ ok, version, error }: NodeEngine): NodeEngine => ({ ok, version, error });
-const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean => b !== null && DISK_PARTS.every((part) => a[part] === b[part]);
+const sameDisk = (a: NodeDisk, b: NodeDisk | null): boolean => b !== null && JSON.stringify(diskOf(a)) === JSON.stringify(diskOf(b));
 
 /**
  * Returns the observation times, by the uptime clock. An agent lists its containers after our last answer to it. If it does not name that

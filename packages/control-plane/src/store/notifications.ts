@@ -2,7 +2,6 @@
  * Notifications and the outbox of their deliveries. A notification has at most one unfinished delivery: changes that happen
  * meanwhile wait in `problem_changes` and become one digest.
  */
-import { sql } from 'kysely';
 import type { ProjectAccess } from '../domain/access.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import {
@@ -32,7 +31,7 @@ import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
 import { keyAfter, paged } from './pages.ts';
-import { visible } from './project-access.ts';
+import { visibleOf } from './project-access.ts';
 
 const SWEPT_AT_ONCE = 500;
 /** Changes that one delivery covers at most. */
@@ -67,13 +66,13 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
   async function visibleTo(access: ProjectAccess): Promise<string[]> {
     const rows = await db.kysely.selectFrom('notifications').select(['id', 'projects']).where('projects', '!=', '[]').execute();
     if (rows.length === 0) return [];
-    const seen = visible(access, 'projects.id');
-    const projects = await db.kysely
-      .selectFrom('projects')
-      .select('id')
-      .$if(seen !== null, (q) => q.where(seen ?? sql<boolean>`1 = 1`))
-      .execute();
-    const known = new Set(projects.map(({ id }) => id));
+    const named = [...new Set(rows.flatMap((row) => JSON.parse(row.projects) as string[]))];
+    const projects = await db.kysely.selectFrom('projects').select('id').where('id', 'in', named).execute();
+    const known = await visibleOf(
+      db.kysely,
+      projects.map(({ id }) => id),
+      access,
+    );
     return rows.filter((row) => (JSON.parse(row.projects) as string[]).every((id) => known.has(id))).map(({ id }) => id);
   }
 

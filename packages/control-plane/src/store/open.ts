@@ -40,6 +40,7 @@ import { createPolicyStore } from './identity/policy.ts';
 import { createProjectKeyStore } from './project-keys.ts';
 import { createProjectStore } from './projects.ts';
 import { createRecovery, type Recovered, type Recovery } from './identity/recovery.ts';
+import { createRepositoryLookStore } from './repository-looks.ts';
 import { createRetentionStore } from './retention.ts';
 import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
@@ -157,6 +158,7 @@ export function storesOn(
     notifications: createNotificationStore(db, newId),
     backups: createBackupStore(db),
     cleanUps: createCleanUpStore(db),
+    repositoryLooks: createRepositoryLookStore(db),
     schema: schemaOf(db),
     policy: createPolicyStore(db),
     meta: createMetaStore(db),

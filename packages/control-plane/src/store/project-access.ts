@@ -12,6 +12,9 @@ import type { Db, Tx } from './engine/tables.ts';
 /** Stands for a reader without an account: it sees only projects without members. */
 export const NOBODY: ProjectAccess = { userId: '', isAdmin: false, only: null };
 
+/** As many as a token can have. */
+const FEW = 100;
+
 /** Returns the condition on a column with ids of projects; null: no condition, because the caller sees every project. */
 export function visible(access: ProjectAccess | undefined, column: string): RawBuilder<boolean> | null {
   if (access === undefined || seesAll(access)) return null;
@@ -20,7 +23,23 @@ export function visible(access: ProjectAccess | undefined, column: string): RawB
   if (access.isAdmin) return sql<boolean>`(${limit})`;
   return sql<boolean>`(${limit} and (
     not exists (select 1 from project_members where project_members.project_id = ${id})
-    or exists (select 1 from project_members where project_members.project_id = ${id} and project_members.user_id = ${access.userId})))`;
+    or ${id} in (select project_id from project_members where user_id = ${access.userId})))`;
+}
+
+/**
+ * Returns the ids of the projects that a caller may see if they are few; null: all, or more. A list reads few projects one by one. With
+ * the condition alone it would read every row of all the projects that it must not show, until its page is full.
+ */
+export async function fewVisible(db: Db, access: ProjectAccess | undefined): Promise<string[] | null> {
+  const seen = visible(access, 'projects.id');
+  if (seen === null) return null;
+  const rows = await db
+    .selectFrom('projects')
+    .select('id')
+    .where(seen)
+    .limit(FEW + 1)
+    .execute();
+  return rows.length > FEW ? null : rows.map(({ id }) => id);
 }
 
 /** Returns those of these ids that the caller may see. Deleted projects count as they were. */

@@ -25,7 +25,7 @@ import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { existing, lockedProject } from './project-row.ts';
 import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
-import { refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
+import { fewVisible, refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { endVolumes } from './volumes.ts';
 
@@ -107,8 +107,11 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
         query = query.where(sql<boolean>`lower(name || ' ' || domain_prefix || ' ' || git_url) like ${part} escape '\\'`);
       }
       if (after !== null) query = query.where('name', '>', after[0]);
+      const few = await fewVisible(db.kysely, access);
+      if (few?.length === 0) return { items: [], next: null };
       const seen = visible(access, 'projects.id');
-      if (seen !== null) query = query.where(seen);
+      if (few !== null) query = query.where('id', 'in', few);
+      else if (seen !== null) query = query.where(seen);
       const rows = await query
         .orderBy('name')
         .limit(page.limit + 1)
@@ -309,7 +312,8 @@ async function removable(tx: Tx, id: string, lock: boolean): Promise<'absent' | 
         eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', 'in', ['failed', 'cancelled', 'lost'])]),
       ]),
     )
-    .where('tasks.attempt', '>', 0)
+    // A task that no agent claimed started nothing. A removal that no agent claimed removed nothing.
+    .where((eb) => eb.or([eb('tasks.attempt', '>', 0), eb.and([eb('tasks.kind', '=', 'retire'), eb('tasks.status', '=', 'lost')])]))
     // Contract-only agents never report containers. A Berth agent may not have reported them yet.
     .where('nodes.agent_version', 'is not', null)
     .where((eb) => eb.or([eb('nodes.observed_since', 'is', null), eb('nodes.observed_since', '<=', ENDED_AT)]))

@@ -1,6 +1,7 @@
 /** Points of what containers use (domain/usage.ts). A crash of the machine may lose the newest ones. */
 import { sql } from 'kysely';
-import { QUARTERS, USAGE_STEPS, type UsagePoint, type UsageStore, type UsageStep } from '../domain/usage.ts';
+import { METRIC_VALUES } from '@berth/wire/metrics';
+import { MINUTES, QUARTERS, USAGE_STEPS, type UsagePoint, type UsageStore, type UsageStep, type UsageValues } from '../domain/usage.ts';
 import type { Database } from './engine/database.ts';
 import type { NewRow, Row, Tx } from './engine/tables.ts';
 
@@ -8,6 +9,8 @@ type PointRow = Row<'usage_points'>;
 /** Points in one statement: far below the limit of parameters of both engines. */
 const ROWS_A_STATEMENT = 500;
 const SWEPT_AT_ONCE = 2_000;
+/** Points that a scrape reads. A deployment has one a minute. */
+const MOST_PRESENT = 5_000;
 
 export const createUsageStore = (db: Database): UsageStore => ({
   async record(nodeId, points) {
@@ -49,6 +52,33 @@ export const createUsageStore = (db: Database): UsageStore => ({
     return rows.map(pointOf).sort((a, b) => a.at - b.at);
   },
 
+  async present(from, most) {
+    const rows = await db.kysely
+      .selectFrom('usage_points')
+      .innerJoin('projects', 'projects.id', 'usage_points.project_id')
+      .selectAll('usage_points')
+      .select('projects.name')
+      .where('step', '=', MINUTES.ms)
+      .where('slot', '>=', slotOf(from, MINUTES))
+      .where('at', '>=', from)
+      .orderBy('slot', 'desc')
+      .limit(MOST_PRESENT)
+      .execute();
+    const newest = new Map<string, (typeof rows)[number]>();
+    for (const row of rows) if ((newest.get(row.deployment_id)?.at ?? 0) < row.at) newest.set(row.deployment_id, row);
+    const sums = new Map<string, UsageValues>();
+    for (const { name, ...row } of newest.values()) {
+      const point = pointOf(row);
+      const before = sums.get(name);
+      const sum = METRIC_VALUES.map((value) => [value, before === undefined ? point[value] : plus(before[value], point[value])] as const);
+      sums.set(name, Object.fromEntries(sum) as UsageValues);
+    }
+    return [...sums]
+      .map(([project, values]) => ({ project, values }))
+      .sort((a, b) => (b.values.memory_bytes ?? -1) - (a.values.memory_bytes ?? -1) || a.project.localeCompare(b.project))
+      .slice(0, most);
+  },
+
   async sweep(now) {
     let removed = 0;
     for (const step of USAGE_STEPS) {
@@ -75,6 +105,9 @@ export const createUsageStore = (db: Database): UsageStore => ({
     return removed;
   },
 });
+
+/** A value that no point has is not known. */
+const plus = (a: number | null, b: number | null): number | null => (a === null ? b : b === null ? a : a + b);
 
 const slotOf = (at: number, step: UsageStep): number => Math.floor(at / step.ms);
 

@@ -1,8 +1,9 @@
 /** Custom domains through the API: what is refused, what takes effect at once, and where a domain leads. */
 import { startDnsServer, type DnsServer } from '@berth/testbed/dns-server';
+import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createWorld } from './deployed.ts';
-import { type Api, createApi, createProject, rulesOf } from './harness.ts';
+import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
 
 let dns: DnsServer;
 let api: Api;
@@ -13,7 +14,12 @@ beforeAll(async () => {
     'hung.example.com': 'hang',
   });
   api = await createApi({
-    env: { AUTH_SERVICE_URL: 'http://auth.example.net:4180', PUBLIC_IPS: '192.0.2.1,2001:db8::1', DNS_SERVERS: dns.address },
+    env: {
+      AUTH_SERVICE_URL: 'http://auth.example.net:4180',
+      PUBLIC_IPS: '192.0.2.1,2001:db8::1',
+      DNS_SERVERS: dns.address,
+      RESERVED_PREFIXES: 'grafana,Git.Example.net',
+    },
   });
 }, 120_000);
 afterAll(async () => {
@@ -56,6 +62,8 @@ test('hosts of the platform, wildcards, addresses and names of others are refuse
     'auth.example.net',
     'registry.test',
     'x',
+    'GIT.example.net.',
+    'www.git.example.net',
   ]);
   expect([reply.status, rulesOf(reply)]).toEqual([
     422,
@@ -67,6 +75,7 @@ test('hosts of the platform, wildcards, addresses and names of others are refuse
       'domains[4]:reserved',
       'domains[5]:reserved',
       'domains[6]:host',
+      'domains[7]:reserved',
     ],
   ]);
   expect(
@@ -89,6 +98,62 @@ test('a new domain prefix is refused while the project lists its own host', asyn
     api.call('patchProject', { params: { id }, body: { domain_prefix: 'renamed', ...more } });
   expect(rulesOf(await rename())).toEqual(['domains[0]:base_domain']);
   expect((await rename({ domains: [] })).status).toBe(200);
+});
+
+test('a refusal names field and rule, also in a new project, and stores nothing', async () => {
+  const bad = ['*.example.com', '127.1', '[2001:db8::1]', 'www.example.com:8443', 'BERTH.localhost.', 'a'.repeat(301)];
+  for (const [i, domain] of bad.entries()) {
+    const body = {
+      name: `bad-${i}`,
+      git_url: 'https://git.example.com/x.git',
+      domain_prefix: `bad-${i}`,
+      domains: ['ok.example.com', domain],
+    };
+    const reply = await api.call('createProject', { body });
+    expect([reply.status, rulesOf(reply)], domain).toEqual([422, [expect.stringMatching(/^domains\[1\]:[a-z_]+$/)]]);
+    // People read this sentence alone in the command line.
+    expect(String(reply.json['detail'])).toContain('domains[1]');
+  }
+  const id = await createProject(api, { name: 'later', domain_prefix: 'later', domains: ['ok.example.com'] });
+  expect((await patch(id, ['ok.example.com', '*.example.com'])).status).toBe(422);
+  expect((await api.call('getProject', { params: { id } })).json['domains']).toEqual(['ok.example.com']);
+});
+
+test('no other project takes a domain of one that is stopped, that moves to another prefix or that is deleted', async () => {
+  const world = await createWorld(api);
+  const name = 'www.kept.example.com';
+  const id = await createProject(api, { name: 'kept', domain_prefix: 'kept', domains: [name] });
+  await world.live(id);
+  const other = await createProject(api, { name: 'thief', domain_prefix: 'thief' });
+  const refusal = async (): Promise<unknown> => {
+    const reply = await patch(other, [name.toUpperCase()]);
+    return [reply.status, reply.json['code'], rulesOf(reply)];
+  };
+  const [taken, kept] = [
+    [409, 'domain_taken', ['domains[0]:taken']],
+    [409, 'domain_taken', ['domains[0]:kept']],
+  ];
+  await api.call('stopProject', { params: { id } });
+  expect(await refusal()).toEqual(taken);
+  // The stopped project has its page there, and a login if it needs one.
+  expect((await routersOf())['kept_domains']?.rule).toBe(`Host(\`${name}\`)`);
+
+  await api.call('patchProject', { params: { id }, body: { domain_prefix: 'moved' } });
+  expect(await refusal()).toEqual(taken);
+  expect((await routersOf())['kept_domains']?.rule).toBe(`Host(\`${name}\`)`);
+  await world.work(world.home, {});
+
+  await api.call('deleteProject', { params: { id } });
+  expect(await refusal()).toEqual(taken);
+  await world.work(world.home, {});
+  await waitFor('the project is removed', async () => {
+    // The node lists its containers again, at a later millisecond than its last task: none of the project is left.
+    await register(api, { hostname: 'node-1', role: 'deploy', containers: [] });
+    await api.stores.nodes.flush?.();
+    return api.stores.projects.removeIfGone(id);
+  });
+  expect(await refusal()).toEqual(kept);
+  expect((await routersOf())['kept_domains']).toBeUndefined();
 });
 
 test('shows where each domain leads, in a bounded time', async () => {

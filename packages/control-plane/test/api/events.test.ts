@@ -1,6 +1,6 @@
 /** The feed of events: pages, the live stream, what each role sees. And a held request for a deployment. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Api, createApi, createProject, deploy, register, tick } from './harness.ts';
+import { type Api, createApi, createProject, deploy, onceOnly, register, tick } from './harness.ts';
 
 let api: Api;
 let url = '';
@@ -81,7 +81,7 @@ describe('pages', () => {
 });
 
 describe('a stream', () => {
-  test('is refused to a person who holds 100 requests of any kind, and not to others', async () => {
+  onceOnly.test('is refused to a person who holds 100 requests of any kind, and not to others', async () => {
     const other = await createApi();
     const address = await other.listen();
     const deployment = await deploy(other, await createProject(other, {}));
@@ -147,7 +147,7 @@ describe('GET of a deployment with wait', () => {
   });
 });
 
-test('GET /api/version names the running versions', async () => {
+onceOnly.test('GET /api/version names the running versions', async () => {
   const { json } = await api.call('version', {});
   expect(json).toEqual({
     version: expect.stringMatching(/^\d+\.\d+\.\d+$/),

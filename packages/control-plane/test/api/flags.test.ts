@@ -4,6 +4,7 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Route } from '@berth/wire/route';
+import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
 import { type RouteName, ROUTES } from '@berth/wire/routes';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, type Input, createApi, createProject, deploy, register, type Reply } from './harness.ts';
@@ -47,6 +48,11 @@ const user = async (): Promise<string> => {
   return String((await api.call('createUser', { body: { email: `${name}@example.com`, role: 'viewer' } })).json['id']);
 };
 const deployment = async (): Promise<string> => deploy(api, await project());
+const repositoryLook = async (): Promise<string> => {
+  const { name } = named();
+  await register(api, { hostname: name, role: 'builder', agent_version: '1', capabilities: [REPOSITORY_LOOK_CAPABILITY] });
+  return String((await api.call('createRepositoryLook', { body: { git_url: `https://git.example.com/${name}.git` } })).json['id']);
+};
 const of = (id: string, more: Input = {}): Input => ({ params: { id }, ...more });
 
 const LOCKED: Requests<With<'locked'>> = {
@@ -73,6 +79,7 @@ const TAGGED: Requests<With<'etag'>> = {
   listSecrets: async () => of(await project()),
   getSecret: async () => ({ params: await secret() }),
   getDeployment: async () => of(await deployment()),
+  getRepositoryLook: async () => of(await repositoryLook()),
   createDataset: async () => ({ body: named({ nfs_path: 'set' }) }),
   getDataset: async () => of(await dataset()),
   scanDataset: async () => of(await dataset()),

@@ -11,7 +11,7 @@ import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { type App, createApp, type Overrides } from '../../src/app.ts';
 import { readConfig } from '../../src/config.ts';
 import type { Stores } from '../../src/domain/stores.ts';
@@ -75,11 +75,27 @@ let databases: EmptiedDatabases | null = null;
 /** on-postgres.real.test.ts runs the same tests on another engine. */
 export const useDatabases = (others: EmptiedDatabases): void => void (databases = others);
 
-/** `test` for rules that need no database, such as a wrong body: on-postgres.real.test.ts leaves these tests out. */
+/**
+ * Tests of rules that need no database, such as a wrong body or a format of another program: on-postgres.real.test.ts leaves them out.
+ * They run on SQLite.
+ */
 export const onceOnly = {
   get each(): typeof test.each {
     return databases === null ? test.each.bind(test) : () => () => undefined;
   },
+  test(name: string, body: () => Promise<void>, timeout?: number): void {
+    if (databases === null) test(name, body, timeout);
+  },
+  describe(name: string, body: () => void): void {
+    if (databases === null) describe(name, body);
+  },
+  /** Returns the list on SQLite, and one of each kind on another engine. */
+  of<T>(list: readonly T[], kindOf: (one: T) => string): T[] {
+    const kinds = list.map(kindOf);
+    return list.filter((_, i) => databases === null || kinds.indexOf(kinds[i] ?? '') === i);
+  },
+  /** Returns the number of repetitions on SQLite, or the smaller one on another engine. */
+  times: (once: number, again: number): number => (databases === null ? once : again),
 };
 
 export async function createApi(
@@ -254,9 +270,12 @@ export async function register(api: Api, given: Record<string, unknown> = {}): P
 export const tick = (api: Api, deploymentId: string): Promise<unknown> => api.driver.advance(deploymentId, { type: 'tick' });
 
 /** Creates a project with a deployment whose build task is pending. */
-export async function withBuild(api: Api): Promise<{ project: string; deployment: string; builder: string; task: string }> {
+export async function withBuild(
+  api: Api,
+  settings: Record<string, unknown> = {},
+): Promise<{ project: string; deployment: string; builder: string; task: string }> {
   const builder = await register(api);
-  const project = await createProject(api);
+  const project = await createProject(api, settings);
   const deployment = await deploy(api, project);
   await tick(api, deployment);
   const tasks = await api.call('agentTasks', { query: { node_id: builder } });

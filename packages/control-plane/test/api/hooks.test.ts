@@ -87,7 +87,7 @@ describe('a hook', () => {
   });
 });
 
-describe('a delivery is accepted from', () => {
+onceOnly.describe('a delivery is accepted from', () => {
   const body = JSON.stringify(PUSH);
   const accepted = async (headers: Record<string, string>, text = body): Promise<void> => {
     const reply = await send(headers, text);
@@ -265,7 +265,7 @@ describe('a delivery is refused', () => {
   });
 });
 
-describe('a large delivery', () => {
+onceOnly.describe('a large delivery', () => {
   const MIB = 1_048_576;
   it('of 25 MiB is verified and accepted; the branch is checked', async () => {
     const secret = await createHook('github');

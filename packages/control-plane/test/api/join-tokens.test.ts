@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { joinCommand } from '../../src/api/join-command.ts';
 import { readConfig } from '../../src/config.ts';
-import { AGENT_SECRET, type Api, createApi, ENV, type Input, NODE, type Reply, rulesOf } from './harness.ts';
+import { AGENT_SECRET, type Api, createApi, ENV, type Input, NODE, onceOnly, type Reply, rulesOf } from './harness.ts';
 
 const CAN = { ...NODE, capabilities: ['node_secret'] };
 const PLAIN = { hostname: 'plain', role: 'deploy', host_ip: '10.0.0.9', max_storage: 5 };
@@ -32,7 +32,7 @@ const make = async (
   return reply.json as never;
 };
 
-describe('the package for a new machine', () => {
+onceOnly.describe('the package for a new machine', () => {
   const folder = (): string => {
     const made = mkdtempSync(join(tmpdir(), 'berth-packages-'));
     onTestFinished(() => rmSync(made, { recursive: true, force: true }));

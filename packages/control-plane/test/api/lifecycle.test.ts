@@ -57,12 +57,30 @@ test('a restart deploys the running release; another deployment in progress refu
   const id = await createProject(api, { name: 'three', domain_prefix: 'three' });
   expect((await api.call('restartProject', of(id))).json['code']).toBe('no_release');
   const first = await world.live(id);
+  expect((await api.call('getDeployment', of(first))).json).toMatchObject({ status: 'running', health: { status: 'healthy' } });
   const restart = await api.call('restartProject', of(id));
   expect([restart.status, restart.json['trigger'], restart.json['rollback_of']]).toEqual([201, 'restart', first]);
   expect((await api.call('restartProject', of(id))).json['code']).toBe('wrong_state');
   await world.deployedAgain(String(restart.json['id']));
+  // Health describes what runs: the container of a retired deployment is gone.
+  expect((await api.call('getDeployment', of(first))).json).toMatchObject({ status: 'retired', health: null });
   // A rollback passes restarts by: they run the same release.
   expect((await api.call('rollback', of(id))).json['code']).toBe('no_release');
+}, 120_000);
+
+test('a restart runs the version that went live while the request was read', async () => {
+  const id = await createProject(api, { name: 'five', domain_prefix: 'five' });
+  await world.live(id);
+  const { ran } = api.stores.deployments;
+  let second = '';
+  api.stores.deployments.ran = async (project) => {
+    api.stores.deployments.ran = ran;
+    const before = await ran(project);
+    second = await world.live(id);
+    return before;
+  };
+  const restart = await api.call('restartProject', of(id));
+  expect([restart.status, restart.json['rollback_of']]).toEqual([201, second]);
 }, 120_000);
 
 test('rollbacks without a body go further and further back and never return', async () => {

@@ -1,7 +1,8 @@
-/** A viewer of runtime logs, and an agent that sends lines by hand. */
+/** A viewer of runtime logs, and an agent that sends new lines by hand, and answers reads from what was printed. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@berth/wire/client';
 import type { LogBatch, LogWant } from '@berth/wire/runtime';
-import { expect } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
 import { AGENT_SECRET } from './harness.ts';
 
 type Event = { event: string; id: string; data: { text?: string; count?: number; from?: string | null; to?: string; message?: string } };
@@ -46,17 +47,42 @@ export function logAgent(url: () => string, node_id: string) {
       body: { node_id, epoch: key, first: 0, lines: [], now: Date.now(), ...batch },
     });
   let next = 0;
+  /** The lines that the container engine has, also those that were not sent. */
+  const printed: { line: LogBatch['lines'][number]; at: number }[] = [];
+  let reads = 0;
+  async function answerReads(): Promise<void> {
+    for (const { mode, key, after, since_ago_ms, tail } of await wants()) {
+      if (mode !== 'read') continue;
+      const since = since_ago_ms === null ? 0 : Date.now() - since_ago_ms;
+      const range = printed.filter(({ line, at }) => (after === null ? at >= since : line.at > after)).map(({ line }) => line);
+      await send(key, { lines: tail === 0 ? [] : range.slice(-tail), end: true });
+      reads += 1;
+    }
+  }
+  const ending = new AbortController();
+  const answering = (async () => {
+    while (!ending.signal.aborted) {
+      // The control plane may have ended, or the other one has the read already.
+      await answerReads().catch(() => undefined);
+      await sleep(50);
+    }
+  })();
+  onTestFinished(async () => {
+    ending.abort();
+    await answering;
+  });
   return {
     wants,
     send,
-    /** Answers first reads with no line, until the log is followed and no read waits. */
+    /** Number of reads that were answered. */
+    reads: () => reads,
+    /** Waits until the log is followed and no read waits. Returns its key. */
     async ready(): Promise<string> {
       let key = '';
       await expect
         .poll(
           async () => {
             const all = await wants();
-            for (const want of all) if (want.mode === 'read') await send(want.key, { end: true });
             key = all.find((want) => want.mode === 'follow')?.key ?? '';
             return key !== '' && all.every((want) => want.mode === 'follow');
           },
@@ -75,6 +101,7 @@ export function logAgent(url: () => string, node_id: string) {
         stream: 'stdout' as const,
         text,
       }));
+      printed.push(...lines.map((line) => ({ line, at: Date.now() })));
       return send(key, { first, lines, now: Date.now() + clockMs });
     },
   };

@@ -177,3 +177,25 @@ test('of two viewers, the one that is furthest behind decides where a new reader
   await stores.logWants.put({ ...row, ...rest, owner: 'b', position: null }, 1_000_000);
   expect((await readers.wantsOf('n1')).map((want) => want.after)).toEqual([null]);
 });
+
+test('a new reader begins when the log was first wanted, as long as a control plane that follows it has got no line', async () => {
+  const { stores, controlPlane, clock } = await world();
+  const [a, b] = [controlPlane('a'), controlPlane('b')];
+  const beginOf = async () => (await b.readers.wantsOf('n1')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
+  await a.readers.follow('d1', 'n1');
+  clock.at += 3_000;
+  await b.readers.follow('d1', 'n1');
+  clock.at += 1_000;
+  expect(await beginOf()).toEqual([[4_000, null]]);
+  // Only one of them has a line: the other one may need the lines before it.
+  const at = '2026-11-23T20:00:05.000000000Z';
+  const row = { key: 'f-d2', node_id: 'n2', deployment_id: 'd2', mode: 'follow' as const, tail: 5, until_at: null };
+  const put = (owner: string, position: string | null) =>
+    stores.logWants.put({ ...row, owner, since_at: clock.at - 2_000, stream: null, position, expires_at: clock.at + 30_000 }, clock.at);
+  await put('a', at);
+  await put('b', null);
+  const second = async () => (await b.readers.wantsOf('n2')).map(({ since_ago_ms, after }) => [since_ago_ms, after]);
+  expect(await second()).toEqual([[2_000, at]]);
+  await put('b', at);
+  expect(await second()).toEqual([[null, at]]);
+});

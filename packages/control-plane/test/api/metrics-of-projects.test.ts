@@ -55,6 +55,25 @@ describe('points of agents', () => {
     ]);
   });
 
+  test('are gauges for Prometheus while they are new, the newest of each deployment; unknown values are absent, not zero', async () => {
+    const { api, clock, deployment, send } = await start();
+    const gauges = async (): Promise<string[]> =>
+      (await api.call('metrics')).text.split('\n').filter((line) => line.startsWith('berth_project_') && line.includes('{project='));
+    expect(await gauges()).toEqual([]);
+    await send(
+      point(deployment, { age_ms: 61_000, cpu_seconds: 1, oom_kills: 0 }),
+      point(deployment, { memory_bytes: null, oom_kills: 2, net_rx: null }),
+    );
+    expect(await gauges()).toEqual([
+      'berth_project_cpu_seconds{project="shop"} 1.5',
+      'berth_project_restarts{project="shop"} 0',
+      'berth_project_oom_kills{project="shop"} 2',
+      'berth_project_network_sent_bytes{project="shop"} 2',
+    ]);
+    clock.now += 180_001;
+    expect(await gauges()).toEqual([]);
+  });
+
   test('too old, of another node or of no deployment are ignored', async () => {
     const { api, deployment, send, read } = await start();
     expect((await send(point(deployment, { age_ms: 3_700_000 }), point('nothing'))).json['stored']).toBe(0);

@@ -87,6 +87,10 @@ describe('filters', () => {
   test('by name find the resource with this name', async () => {
     expect(namesOf(await api.call('listProjects', { query: { name: 'shop' } }), 'name')).toEqual(['shop']);
     expect(namesOf(await api.call('listProjects', { query: { name: 'nobody' } }), 'name')).toEqual([]);
+    const { json } = await api.call('getProject', { params: { id: 'shop' } });
+    expect(namesOf(await api.call('listProjects', { query: { ids: `unknown,${String(json['id'])}` } }), 'name')).toEqual(['shop']);
+    for (const ids of ['', 'a,,b', 'a b', Array.from({ length: 101 }, (_, i) => `p${i}`).join()])
+      expect((await api.call('listProjects', { query: { ids } })).status, ids).toBe(422);
     expect(namesOf(await api.call('listDatasets', { query: { name: 'prices.2026' } }), 'id')).toEqual([dataset]);
     const both = namesOf(await api.call('listNodes', { query: { name: 'both.example.com' } }), 'id');
     expect(new Set(both)).toEqual(new Set([builder, worker]));

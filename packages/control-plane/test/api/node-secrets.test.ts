@@ -1,6 +1,6 @@
 /** The secret of a node: which agent gets it, what it authorizes, and what happens when it is lost. */
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { AGENT_SECRET, type Api, createApi, createProject, deploy, type Input, NODE, type Reply, tick } from './harness.ts';
+import { AGENT_SECRET, type Api, createApi, createProject, deploy, type Input, NODE, onceOnly, type Reply, tick } from './harness.ts';
 
 const DAY = 86_400_000;
 const CAN = { ...NODE, capabilities: ['node_secret'] };
@@ -180,7 +180,7 @@ describe('the secret of a node', () => {
   });
 });
 
-describe('wrong secrets', () => {
+onceOnly.describe('wrong secrets', () => {
   test('many from one address get 429 with Retry-After; right secrets from there and from other addresses work', async () => {
     const api = await start();
     const { id, own } = await joined(api);

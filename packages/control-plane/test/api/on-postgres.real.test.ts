@@ -1,4 +1,4 @@
-/** Runs the tests of concurrent writes again with a real PostgreSQL. */
+/** Runs the tests of concurrent writes, and of rights on projects, again with a real PostgreSQL. `onceOnly` leaves some out. */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, describe } from 'vitest';
 import { emptiedDatabases } from '../store/emptied-databases.ts';
@@ -11,15 +11,18 @@ afterAll(() => server?.stop());
 describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' : ` (skipped: ${reason})`}`, async () => {
   if (server === undefined) return;
   useDatabases(await emptiedDatabases(server));
-  await import('./conditional.test.ts');
-  await import('./env.test.ts');
-  await import('./git-access.test.ts');
-  await import('./events.test.ts');
-  await import('./hooks.test.ts');
-  await import('./idempotency.test.ts');
-  await import('../loops/commit-statuses.test.ts');
-  await import('./names.test.ts');
-  await import('./secrets.test.ts');
-  await import('./node-secrets.test.ts');
-  await import('./join-tokens.test.ts');
+  // In a describe of their own: the hooks of one file must not run before each test of the others.
+  describe('conditional', async () => void (await import('./conditional.test.ts')));
+  describe('env', async () => void (await import('./env.test.ts')));
+  describe('git-access', async () => void (await import('./git-access.test.ts')));
+  describe('events', async () => void (await import('./events.test.ts')));
+  describe('hooks', async () => void (await import('./hooks.test.ts')));
+  describe('idempotency', async () => void (await import('./idempotency.test.ts')));
+  describe('commit-statuses', async () => void (await import('../loops/commit-statuses.test.ts')));
+  describe('names', async () => void (await import('./names.test.ts')));
+  describe('secrets', async () => void (await import('./secrets.test.ts')));
+  describe('node-secrets', async () => void (await import('./node-secrets.test.ts')));
+  describe('join-tokens', async () => void (await import('./join-tokens.test.ts')));
+  describe('rights', async () => void (await import('./rights.test.ts')));
+  describe('repository-looks', async () => void (await import('./repository-looks.test.ts')));
 });

@@ -1,6 +1,8 @@
 /** Two control planes with one real PostgreSQL: the agent talks to one of them, and the viewers hang at either. */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { WantRecord } from '../../src/domain/runtime-logs.ts';
+import type { Stores } from '../../src/domain/stores.ts';
 import { createWorld } from './deployed.ts';
 import { type Api, createApi, createProject, register } from './harness.ts';
 import { logAgent, view, type Viewer } from './log-agent.ts';
@@ -12,29 +14,40 @@ afterAll(() => server?.stop());
 describe.skipIf(server === undefined)(`runtime logs at two control planes${reason === undefined ? '' : ` (skipped: ${reason})`}`, () => {
   const apis: Api[] = [];
   const urls: string[] = [];
+  let project = '';
+  let node = '';
+  const plane = (i: number): Api => {
+    const api = apis[i];
+    if (api === undefined) throw new Error('no control plane');
+    return api;
+  };
+  /** Wants that the first control plane knows, when it hears nothing from the database any more; null: all. */
+  let heard: Promise<WantRecord[]> | null = null;
   beforeAll(async () => {
     const databaseUrl = (await server?.createDatabase('logs')) ?? '';
     for (let i = 0; i < 2; i++) {
-      const api = await createApi({ databaseUrl });
+      const stores = (real: Stores): Stores => ({
+        ...real,
+        logWants: { ...real.logWants, list: (...args) => (i === 0 ? heard : null) ?? real.logWants.list(...args) },
+      });
+      const api = await createApi({ databaseUrl, stores });
       apis.push(api);
       urls.push(await api.listen());
     }
+    const world = await createWorld(plane(0));
+    project = await createProject(plane(0));
+    await world.live(project);
+    node = await register(plane(0), { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: ['logs'] });
   });
   afterAll(async () => {
     for (const api of apis) await api.close();
   });
 
   test('the lines of an agent at one reach the viewers at both, in order and once, and lost lines are counted', async () => {
-    const [first, second] = apis;
-    if (first === undefined || second === undefined) throw new Error('no control plane');
-    const world = await createWorld(first);
-    const project = await createProject(first);
-    await world.live(project);
-    await register(first, { hostname: 'node-1', role: 'deploy', agent_version: '0.1.0', capabilities: ['logs'] });
-
+    const [first, second] = [plane(0), plane(1)];
     // The first viewer hangs at the control plane that the agent does not ask.
     let asked = 0;
-    const agent = logAgent(() => urls[asked] ?? '', world.home);
+    const agent = logAgent(() => urls[asked] ?? '', node);
     const away = await view(urls[1] ?? '', project, second.token('viewer'));
     const key = await agent.ready();
     const beside = await view(urls[0] ?? '', project, first.token('viewer'));
@@ -59,8 +72,8 @@ describe.skipIf(server === undefined)(`runtime logs at two control planes${reaso
       const part = Array.from({ length: 200 }, (_, j) => `line ${i * 200 + j} ${'x'.repeat(80)}`);
       texts.push(...part);
       expect(await agent.print(key, part)).toMatchObject({ wanted: true });
-      // A viewer that is 5,000 lines behind loses some.
-      if (i % 10 === 9)
+      // A viewer that is 5,000 lines behind loses some, and so does one that waits longer than a second for the database.
+      if (i % 3 === 2)
         for (const viewer of [away, beside]) await expect.poll(() => linesOf(viewer).length, { timeout: 20_000 }).toBe(texts.length);
     }
     await agent.print(key, ['the end'], { skipped: 9 });
@@ -73,5 +86,40 @@ describe.skipIf(server === undefined)(`runtime logs at two control planes${reaso
     }
     // Without viewers: both know after the time that a viewer may take to come back.
     for (asked = 0; asked < 2; asked++) await expect.poll(() => agent.wants(), { timeout: 30_000 }).toEqual([]);
+  });
+
+  test('the control plane that the agent asks dies before it knows of a viewer at the other one: no line is lost in silence', async () => {
+    const [first, second] = [plane(0), plane(1)];
+    for (const [tail, shown] of [
+      [10, ['one', 'two']],
+      [0, []],
+    ] as const) {
+      let asked = 0;
+      const agent = logAgent(() => urls[asked] ?? '', node);
+      const dying = await view(urls[0] ?? '', project, first.token('viewer'));
+      const key = await agent.ready();
+      await agent.print(key, ['one', 'two']);
+      await expect.poll(() => dying.of('line').length, { timeout: 20_000 }).toBe(2);
+
+      const before = agent.reads();
+      heard = Promise.resolve([]);
+      const away = await view(urls[1] ?? '', project, second.token('viewer'), `?tail=${tail}`);
+      asked = 1;
+      await expect.poll(agent.reads, { timeout: 20_000 }).toBe(before + 1);
+      const linesOf = (viewer: Viewer) => viewer.of('line').map(({ text }) => text);
+      await expect.poll(() => linesOf(away), { timeout: 20_000 }).toEqual(shown);
+      asked = 0;
+      await agent.print(key, ['three', 'four']);
+      // From now on the first control plane is dead.
+      asked = 1;
+      await agent.print(key, ['five']);
+      const all = [...shown, 'three', 'four', 'five'];
+      await expect.poll(() => linesOf(away).at(-1), { timeout: 20_000 }).toBe('five');
+      expect([linesOf(away).slice(-all.length), away.of('lost')]).toEqual([all, []]);
+      away.close();
+      dying.close();
+      heard = null;
+      for (asked = 0; asked < 2; asked++) await expect.poll(() => agent.wants(), { timeout: 40_000 }).toEqual([]);
+    }
   });
 });

@@ -1,6 +1,7 @@
 /** Which images a clean-up removes, and when it is due. */
 import { describe, expect, it, test } from 'vitest';
-import { type CleanUpRecord, imagesOf, type ImageUse, nextCleanUpAt, repositoryPath } from '../../src/domain/clean-up.ts';
+import type { NodeRecord } from '../../src/domain/records.ts';
+import { cleanerOf, type CleanUpRecord, imagesOf, type ImageUse, nextCleanUpAt, repositoryPath } from '../../src/domain/clean-up.ts';
 
 const digest = (name: string | number): string => `sha256:${String(name).padStart(64, '0')}`;
 const use = (generation: number, over: Partial<ImageUse> = {}): ImageUse => ({
@@ -67,4 +68,27 @@ test('a clean-up is due an interval after the last one, sooner after a failure o
   expect(nextCleanUpAt(last({ state: 'failed' }), 24 * HOUR, 5)).toBe(HOUR);
   expect(nextCleanUpAt(last({ images_left: 3 }), 24 * HOUR, 5)).toBe(60_000);
   expect(nextCleanUpAt(last({}), null, 5)).toBeNull();
+});
+
+describe('the agent of a clean-up', () => {
+  const agent = (hostname: string, over: Partial<NodeRecord> = {}): NodeRecord =>
+    ({ hostname, role: 'builder', capabilities: ['registry'], deleting_at: null, ...over }) as NodeRecord;
+  const choose = (...nodes: NodeRecord[]): string => {
+    const chosen = cleanerOf(nodes, ({ hostname }) => !hostname.startsWith('off'));
+    return 'node' in chosen ? `node ${chosen.node.hostname}` : `${chosen.several ? 'fails' : 'waits'}: ${chosen.why}`;
+  };
+  it('is the one with REGISTRY_CONFIG that is online', () => {
+    expect(choose(agent('other', { capabilities: [] }), agent('a'))).toBe('node a');
+    expect(choose(agent('off-1'), agent('a'))).toBe('node a');
+    expect(choose(agent('gone', { deleting_at: 1 }), agent('a'))).toBe('node a');
+  });
+  it('is awaited when it is offline, or does not exist yet', () => {
+    expect(choose(agent('off-1'))).toBe('waits: off-1, the machine of the registry, is offline');
+    expect(choose(agent('a', { capabilities: null }))).toMatch(/^waits: no agent runs on the machine of the registry/);
+  });
+  it('is none when two are online: one would make the registry writable while the other collects', () => {
+    expect(choose(agent('b'), agent('a'), agent('a', { role: 'deploy' }))).toBe(
+      'fails: these agents have REGISTRY_CONFIG: a (builder), a (deploy), b (builder); remove it from all but one',
+    );
+  });
 });

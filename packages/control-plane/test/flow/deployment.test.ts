@@ -6,8 +6,8 @@ import { TERMINAL_STATES } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import { DEFAULT_LIMITS, type Facts } from '../../src/domain/facts.ts';
 import { isEmptyPlan, type Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
-import { advance, request } from '../../src/flow/deployment.ts';
+import type { DeploymentRecord, RouteRecord } from '../../src/domain/records.ts';
+import { advance, request, stop } from '../../src/flow/deployment.ts';
 import type { FlowEvent } from '../../src/flow/events.ts';
 import { TRANSITIONS } from '../../src/flow/transitions.ts';
 import { builder, changeOf, COMMIT, DIGEST, facts, NOW, node, old, on, project, routeTo, SETTINGS, stateOf, task } from './fixtures.ts';
@@ -29,6 +29,7 @@ const ofD2 = (over: Partial<ObservedContainer> = {}): ObservedContainer => ({
   labels: { 'berth.deployment': 'd2' },
   ...over,
 });
+const STOP_PAYLOAD = { remove: [], keep: null, stop: [{ deployment_id: 'd2', reason: 'the project is stopped' }] } as never;
 const cancelling = { cancel_requested_at: NOW - 100 };
 const tooLate = NOW - L.queueMs - 10_000;
 const seenOnce = [
@@ -71,7 +72,22 @@ const unreachable: FlowEvent = {
 };
 const gone: FlowEvent = { type: 'observed', node_id: 'n1', container: null };
 
+const STOPPED_PROJECT: Partial<Facts> = { project: project({ stopped_at: NOW - 50 }) };
+/** The running deployment of a stopped project, whose container is stopped. */
+const atRest = (over: Partial<DeploymentRecord> = {}): DeploymentRecord =>
+  on.running({ health: null, stopped_first: 'stopped', waiting: 'the project is stopped; start it to serve again', ...over });
+const page = (d: DeploymentRecord): RouteRecord => ({ ...routeTo(d), stopped: true });
+
 const ROWS: Row[] = [
+  // every state: only a deployment at rest moves its volumes alone (leave.test.ts)
+  ...[on.pending(), on.building(), on.built(), on.deploying(), on.running()].map(
+    (d): Row => ({
+      name: 'only the volumes of a stopped project move alone',
+      d,
+      event: { type: 'volumes_leave' },
+      to: 'same',
+    }),
+  ),
   // pending
   { name: 'a builder with a free slot gets the build', d: on.pending(), event: { type: 'tick' }, to: 'building' },
   {
@@ -729,6 +745,55 @@ const ROWS: Row[] = [
     error: 'project_deleted',
   },
   { name: 'its container stops when its project is stopped', d: on.running(), event: { type: 'project_stopped' }, to: 'stays' },
+  // a stopped project
+  {
+    name: 'a second stop changes nothing',
+    d: atRest(),
+    event: { type: 'project_stopped' },
+    facts: { ...STOPPED_PROJECT, route: page(atRest()) },
+    to: 'same',
+  },
+  { name: 'at rest, it ignores a stopped container', d: atRest(), event: seen({ state: 'exited' }), facts: STOPPED_PROJECT, to: 'same' },
+  { name: 'at rest, it needs no container', d: atRest(), event: gone, facts: STOPPED_PROJECT, to: 'same' },
+  { name: 'at rest, a container that runs again is stopped', d: atRest(), event: seen(), facts: STOPPED_PROJECT, to: 'stays' },
+  { name: 'at rest, it has no health to lose', d: atRest(), event: { type: 'node_silent' }, facts: STOPPED_PROJECT, to: 'same' },
+  {
+    name: 'at rest, it retires with its node, and the project keeps its page',
+    d: atRest(),
+    event: deleted(),
+    facts: { ...STOPPED_PROJECT, route: page(atRest()) },
+    to: 'retired',
+    error: 'node_deleted',
+  },
+  {
+    name: 'at rest, the end of its stop adds a line',
+    d: atRest({ stopped_first: 'asked' }),
+    event: { type: 'task_reported', task: task('retire', { payload: STOP_PAYLOAD }), report: report.retired },
+    facts: STOPPED_PROJECT,
+    to: 'stays',
+  },
+  {
+    name: 'at rest, a lost stop is tried again at the next report',
+    d: atRest({ stopped_first: 'asked' }),
+    event: { type: 'task_lost', task: task('retire', { payload: STOP_PAYLOAD }), why: 'lease' },
+    facts: STOPPED_PROJECT,
+    to: 'stays',
+  },
+  {
+    name: 'a start goes live: the project is not stopped any more',
+    d: on.published({ trigger: 'start' }),
+    event: confirmed,
+    facts: { ...STOPPED_PROJECT, live: [atRest({ id: 'd1', generation: 1 }), on.published()], route: routeTo(on.published()) },
+    to: 'running',
+  },
+  {
+    name: 'a start that fails leaves the project stopped',
+    d: on.published({ trigger: 'start' }),
+    event: unreachable,
+    facts: { ...STOPPED_PROJECT, live: [atRest({ id: 'd1', generation: 1 }), on.published()], route: routeTo(on.published()) },
+    to: 'failed',
+    error: 'proxy_cannot_reach_node',
+  },
   { name: 'it ignores a tick', d: on.running(), event: { type: 'tick' }, to: 'same' },
   { name: 'a cancellation is rejected', d: on.running(), event: { type: 'cancel' }, to: 'refused' },
   { name: 'it ignores an unreachable route, because another control plane reached it', d: on.running(), event: unreachable, to: 'same' },
@@ -751,6 +816,7 @@ const ROWS: Row[] = [
     { name: 'it ignores the deletion of a node', d: on.ended(status), event: deleted(), to: 'same' },
     { name: 'it ignores the deletion of its project', d: on.ended(status), event: { type: 'project_deleted' }, to: 'same' },
     { name: 'it ignores the stop of its project', d: on.ended(status), event: { type: 'project_stopped' }, to: 'same' },
+    { name: 'it moves no volumes', d: on.ended(status), event: { type: 'volumes_leave' }, facts: STOPPED_PROJECT, to: 'same' },
     { name: 'it ignores a silent node', d: on.ended(status), event: { type: 'node_silent' }, to: 'same' },
     { name: 'a leftover container is removed', d: on.ended(status), event: seen(), to: 'stays' },
     { name: 'a report without a container changes nothing', d: on.ended(status), event: gone, to: 'same' },
@@ -803,6 +869,7 @@ describe('every state x every event', () => {
       'node_deleted',
       'project_deleted',
       'project_stopped',
+      'volumes_leave',
       'observed',
       'node_silent',
     ];
@@ -820,6 +887,84 @@ describe('every state x every event', () => {
     // These two events change another deployment; see "a newer deployment" and "the replacement of the running version" below.
     const elsewhere = ['superseded', 'replaced'];
     expect(TRANSITIONS.filter((t) => !elsewhere.includes(t.event) && !taken.has(`${t.from} ${t.event} ${t.to}`))).toEqual([]);
+  });
+});
+
+describe('a stop in each state', () => {
+  const live: Record<string, { live: DeploymentRecord[]; more?: Partial<Facts> }> = {
+    pending: { live: [on.pending()] },
+    building: { live: [on.building()], more: { tasks: [task('build')] } },
+    built: { live: [on.built()] },
+    deploying: { live: [on.deploying()], more: { tasks: [task('deploy')] } },
+    published: { live: [on.published()], more: { route: routeTo(on.published()) } },
+  };
+  it.each(Object.entries(live))('%s: it is cancelled at once, and its task is void', (_, { live: own, more }) => {
+    const plan = stop('Ada', facts({ live: own, ...more }));
+    expect(stateOf(plan, 'd2')).toBe('cancelled');
+    expect(plan.stopped).toMatchObject({ at: NOW });
+    expect(plan.changeTasks.map((change) => 'end' in change && change.end)).toEqual(more?.tasks === undefined ? [] : ['cancelled']);
+  });
+  it.each(Object.entries(live))(
+    '%s beside a running version: the old one is stopped, and its page is published',
+    (_, { live: own, more }) => {
+      const before = old();
+      const plan = stop('Ada', facts({ live: [before, ...own], route: routeTo(before), ...more }));
+      expect(plan.route).toMatchObject({ set: { stopped: true, deployment_id: 'd1' } });
+      expect(changeOf(plan, 'd1')).toMatchObject({ stopped_first: 'asked', health: null });
+      expect(plan.createTasks.filter((t) => 'stop' in t.payload && t.payload.stop?.[0]?.deployment_id === 'd1')).toHaveLength(1);
+    },
+  );
+  it('stop-first: the version that waits for its restart stays stopped', () => {
+    const before = old({ settings: { ...SETTINGS, replace: 'recreate' }, stopped_first: 'stopped' });
+    const d = on.deploying({ settings: { ...SETTINGS, replace: 'recreate' } });
+    const plan = stop('Ada', facts({ live: [before, d], tasks: [task('deploy')], route: routeTo(before) }));
+    expect(plan.createTasks.filter((t) => 'start' in t.payload)).toEqual([]);
+    expect(changeOf(plan, 'd1')).toMatchObject({ health: null });
+  });
+  it('a project without a version is stopped too', () => {
+    expect(stop('Ada', facts())).toMatchObject({ stopped: { at: NOW }, createTasks: [], route: null });
+  });
+  it('a project that is being deleted refuses it', () => {
+    expect(() => stop('Ada', facts({ project: project({ deleting_at: NOW }) }))).toThrow(
+      expect.objectContaining({ code: 'being_deleted' }),
+    );
+  });
+});
+
+describe('a restart and a start in each state', () => {
+  const ask = (trigger: 'restart' | 'start', isStopped: boolean, live: DeploymentRecord[]) => () =>
+    request({ id: 'd9', commit: null, note: null, release: old(), trigger }, facts({ live, ...(isStopped ? STOPPED_PROJECT : {}) }));
+  const others = [on.pending(), on.building(), on.built(), on.deploying(), on.published()];
+  it('a restart needs a running version, a start a stopped project', () => {
+    expect(ask('restart', false, [old()])().createDeployment).toMatchObject({ rollback_of: 'd1', trigger: 'restart' });
+    expect(ask('start', true, [atRest({ id: 'd1', generation: 1 })])().createDeployment).toMatchObject({
+      rollback_of: 'd1',
+      trigger: 'start',
+    });
+    // Its node was deleted.
+    expect(ask('start', true, [])().createDeployment).toMatchObject({ rollback_of: 'd1' });
+    for (const refused of [
+      ask('restart', false, []),
+      ask('restart', true, [atRest()]),
+      ask('start', false, [old()]),
+      ask('start', false, []),
+    ])
+      expect(refused).toThrow(expect.objectContaining({ code: 'wrong_state' }));
+  });
+  it.each(others.map((d) => [d.route_published_at === null ? d.status : 'published', d] as const))(
+    'both wait for no other deployment: %s refuses them',
+    (_, d) => {
+      expect(ask('restart', false, [old(), d])).toThrow(expect.objectContaining({ code: 'wrong_state' }));
+      expect(ask('start', true, [atRest({ id: 'd1', generation: 1 }), d])).toThrow(expect.objectContaining({ code: 'wrong_state' }));
+    },
+  );
+  it('a deployment of a stopped project is accepted, and starts it', () => {
+    const deploy = request({ id: 'd9', commit: null, note: null, release: null }, facts({ ...STOPPED_PROJECT, live: [atRest()] }));
+    expect(deploy.createDeployment).toMatchObject({ status: 'pending' });
+    const d = on.published();
+    const live = advance(d, confirmed, facts({ ...STOPPED_PROJECT, live: [atRest({ id: 'd1', generation: 1 }), d], route: routeTo(d) }));
+    expect(live.stopped).toMatchObject({ at: null });
+    expect(stateOf(live, 'd1')).toBe('retired');
   });
 });
 

@@ -1,6 +1,6 @@
 /** Steps of a drain. */
-import { expect, it } from 'vitest';
-import { AT_ONCE, drainStep, type Remaining, newDrain, withFreshTries, TRIES } from '../../src/flow/drain.ts';
+import { describe, expect, it } from 'vitest';
+import { AT_ONCE, drainStep, type Remaining, type Rest, newDrain, withFreshTries, TRIES } from '../../src/flow/drain.ts';
 import { redeploy } from '../../src/flow/redeploy.ts';
 import { facts, NOW, old, on } from './fixtures.ts';
 
@@ -8,6 +8,7 @@ const left = (project: string, over: Partial<Remaining> = {}): Remaining => ({
   running: old({ id: `d-${project}`, project_id: project }),
   inProgress: null,
   tried: null,
+  rest: null,
   ...over,
 });
 const moving = (project: string): Remaining => left(project, { inProgress: on.building({ id: `m-${project}`, project_id: project }) });
@@ -60,4 +61,43 @@ it('a running deployment is redeployed with the same image and without a build, 
   expect(given([running])?.storyLines[0]?.message).toBe('requested: deployment 1 again; node x is drained');
   expect(given([running, on.pending()])).toBeNull();
   expect(given([on.running()])).toBeNull();
+});
+
+describe('stopped projects with volumes', () => {
+  const rest = (project: string, over: Partial<Rest> = {}, losses: number[] = []): Remaining =>
+    left(project, {
+      running: old({ id: `d-${project}`, project_id: project, losses: losses.map((at) => ({ node_id: 'n2', at })) }),
+      rest: { isAlone: true, isMoving: false, problem: null, ...over },
+    });
+  const step = (remaining: Remaining[], before = newDrain(NOW)) => drainStep(before, remaining, false, NOW, 'x');
+  const names = (given: ReturnType<typeof drainStep>): string[] => given.leave.map((d) => d.project_id);
+
+  it('leave without a deployment, and the drain does not end before', () => {
+    const given = step([rest('a')]);
+    expect([given.move, names(given), given.drain.finished_at]).toEqual([null, ['a'], null]);
+    const moving = step([rest('a', { isMoving: true })], given.drain);
+    expect([names(moving), moving.drain.finished_at]).toEqual([[], null]);
+    expect(step([], moving.drain).drain).toMatchObject({ finished_at: NOW, moved: 1 });
+  });
+  it('share the room with projects that run', () => {
+    expect(step([rest('a', { isMoving: true }), moving('b'), rest('c'), left('d')])).toMatchObject({ move: null, room: 0 });
+    expect(step([rest('a', { isMoving: true }), rest('c'), left('d')])).toMatchObject({ move: { id: 'x' }, room: 0 });
+  });
+  it(`stay after ${TRIES} failed moves since the drain began, and the record says why`, () => {
+    const before = step([rest('a')]).drain;
+    const losses = [NOW - 9, NOW + 1, NOW + 2];
+    expect(names(step([rest('a', {}, losses)], before))).toEqual(['a']);
+    const ended = step([rest('a', { problem: 'the files differ' }, [...losses.slice(1), NOW + 3])], before);
+    expect([names(ended), ended.drain.tries['a']]).toEqual([[], { count: 3, deployment_id: null, problem: 'the files differ', at: NOW }]);
+    const again = drainStep(withFreshTries(ended.drain), [rest('a', {}, [NOW + 1])], false, NOW + 4, 'x');
+    expect([names(again), again.drain.finished_at]).toEqual([['a'], null]);
+  });
+  it('without a version that could take the volumes along, the drain waits and says so', () => {
+    const given = step([rest('a', { isAlone: false, problem: 'deploy it' })]);
+    expect([names(given), given.move, given.drain]).toMatchObject([
+      [],
+      null,
+      { finished_at: null, tries: { a: { problem: 'deploy it' } } },
+    ]);
+  });
 });

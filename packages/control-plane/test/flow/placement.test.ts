@@ -118,6 +118,18 @@ describe('storage for datasets', () => {
   ])('%s', (_, cached, free, fits) => {
     expect(refusedFor(cached, free) === null).toBe(fits);
   });
+  it.each([
+    ['frees what a full disk lacks', { max_storage: 5_000, own_disk: null }, true],
+    ['is not enough, if MAX_STORAGE is what lacks', { max_storage: 1_200, own_disk: null }, false],
+    ['frees nothing for datasets on another disk', { max_storage: 5_000, own_disk: { free: 1, total: 2 } }, false],
+  ])('an eviction of images and build cache %s', (_, { max_storage, own_disk }, fits) => {
+    const images = [{ name: 'r/app:1', bytes: 500, created_at: '2026-11-01T00:00:00Z', kept: true }];
+    const evictable = { build_cache: 600, images, own_disk };
+    const disk = { datasets: 100, images: 800, build_cache: 600, other: 0, free: 400, total: 6_000, evictable };
+    const row = at([node({ free_storage: 400, max_storage, disk })], { wanted }).items[0];
+    expect(row?.reason === null).toBe(fits);
+    expect(row?.free_storage_bytes).toBe(400);
+  });
   it('the refusal has the figures, and the placement names the failure', () => {
     const nodes = [node({ free_storage: 200, cached: [data('s9', 1, 300)] })];
     expect(at(nodes, { wanted }).items[0]?.reason).toBe(

@@ -264,3 +264,27 @@ describe('a delivery', () => {
     expect(judge(received, settings).skip).toMatch(reason);
   });
 });
+
+describe('a stopped project', () => {
+  const stopped = facts({ project: project({ stopped_at: NOW }), live: [on.running({ commit: TIP })], nodes: [looker] });
+  const reasons = (plan: ReturnType<typeof checkPushes>): unknown =>
+    plan?.push?.verdicts.map(({ delivery_id, verdict, reason }) => [delivery_id, verdict, reason]);
+  const why = 'the project is stopped; deploy it to start it with this commit';
+
+  it('skips every delivery, and each says why: no newer push replaced one', () => {
+    const plan = checkPushes(pushes([delivery(1, { commit: OTHER }), delivery(2, { commit: TIP })]), stopped);
+    expect(reasons(plan)).toEqual([
+      ['e1', 'skipped', why],
+      ['e2', 'skipped', why],
+    ]);
+    expect(plan?.createDeployment ?? null).toBeNull();
+  });
+  it.each([
+    ['its branch was read before the stop', found({ commit: TIP })],
+    ['the look failed for the last time', failed('git_auth')],
+  ])('says the same when %s', (_, given) => {
+    const plan = lookReported(look(), given, pushes([delivery(1, { commit: TIP })], { look_tries: 9 }), stopped);
+    expect(reasons(plan)).toEqual([['e1', 'skipped', why]]);
+    expect(plan.createDeployment).toBeNull();
+  });
+});

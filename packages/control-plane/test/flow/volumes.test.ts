@@ -181,8 +181,19 @@ describe('a drain moves the volumes', () => {
   });
   it('takes another node if the disk of the new one is full, and keeps the source', () => {
     const error = { code: 'disk_full', message: 'no space left' };
-    const plan = reported('receive', {}, { status: 'failed', result: { error } });
+    const third = { ...to, id: 'n3', hostname: 'third' };
+    const plan = reported('receive', { nodes: [...nodes, third] }, { status: 'failed', result: { error } });
     expect(changeOf(plan, 'd2').losses).toMatchObject([{ node_id: 'n2', error: { code: 'disk_full' } }]);
+    expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
+  });
+  it.each([
+    ['there is none', []],
+    ['the others are cordoned', [{ ...to, id: 'n3', hostname: 'third', schedulable: false }]],
+    ['the agents of the others cannot move volumes', [{ ...to, id: 'n3', hostname: 'third', capabilities: ['volumes'] }]],
+  ])('fails at once with a full disk if no other node can have it, so that the old version starts again: %s', (_, more) => {
+    const error = { code: 'disk_full', message: 'no space left' };
+    const plan = reported('receive', { nodes: [...nodes, ...more] }, { status: 'failed', result: { error } });
+    expect(changeOf(plan, 'd2')).toMatchObject({ status: 'failed', error: { code: 'disk_full' } });
     expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
   });
   it.each([

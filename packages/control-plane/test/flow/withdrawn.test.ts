@@ -10,6 +10,18 @@ it('a version with a published route drains when it is cancelled, because the pr
   expect(plan.createTasks).toMatchObject([{ kind: 'retire', payload: { remove: [{ deployment_id: 'd2' }], drain_seconds: 5 } }]);
 });
 
+const NOTHING = {
+  createDeployment: null,
+  changeDeployments: [],
+  createTasks: [],
+  route: null,
+  storyLines: [],
+  push: null,
+  volumes: [],
+  now: STORE_NOW + 5,
+  uptime: STORE_NOW + 5,
+};
+
 it('a deleted project stays until a node that lost its task has reported, because its container may be unknown', async () => {
   const stores = await open();
   const shop = await projectIn(stores);
@@ -21,21 +33,28 @@ it('a deleted project stays until a node that lost its task has reported, becaus
   await stores.projects.markDeleting(shop.id, STORE_NOW);
   const { flow_version } = await stores.projects.get(shop.id);
   const ended = { project: { id: shop.id, flow_version }, changeTasks: [{ id: 't1', attempt: 1, end: 'cancelled' as const }] };
-  const nothing = {
-    createDeployment: null,
-    changeDeployments: [],
-    createTasks: [],
-    route: null,
-    storyLines: [],
-    push: null,
-    volumes: [],
-    now: STORE_NOW + 5,
-    uptime: STORE_NOW + 5,
-  };
-  expect(await stores.flow.commit({ ...nothing, ...ended })).toBe('committed');
+  expect(await stores.flow.commit({ ...NOTHING, ...ended })).toBe('committed');
 
   expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
   await nodeIn(stores, 'w1', looks, STORE_NOW + 6);
+  await stores.nodes.flush?.();
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+});
+
+it('a deleted project stays if no agent claimed the removal of its container, also when the history of the deployment is gone', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores);
+  // Its last list is older than the container.
+  const node = await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers: [] });
+  await deploymentIn(stores, shop, 'd1');
+  await tasksIn(stores, shop, { ...taskOf(shop, 't1', node.id, { deployment_id: 'd1' }), kind: 'retire' } as never);
+  await stores.projects.markDeleting(shop.id, STORE_NOW);
+  const { flow_version } = await stores.projects.get(shop.id);
+  const lost = { ...NOTHING, project: { id: shop.id, flow_version }, changeTasks: [{ id: 't1', attempt: 0, end: 'lost' as const }] };
+  expect(await stores.flow.commit(lost)).toBe('committed');
+
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers: [] }, STORE_NOW + 6);
   await stores.nodes.flush?.();
   expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
 });

@@ -5,7 +5,7 @@ import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
 import { commitStatuses } from '../../src/loops/commit-statuses.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { createWorld, type World } from '../api/deployed.ts';
-import { type Api, createApi, createProject, deploy, register, sha, tick } from '../api/harness.ts';
+import { type Api, createApi, createProject, deploy, onceOnly, register, sha, tick } from '../api/harness.ts';
 
 const MINUTE = 60_000;
 const COMMIT = sha('c');
@@ -241,7 +241,7 @@ describe('a forge', () => {
     });
     expect((await api.stores.deployments.get(id)).status).toBe('pending');
   });
-  it('that refuses the token is given up after three tries', async () => {
+  onceOnly.test('that refuses the token is given up after three tries', async () => {
     answer = () => ({ status: 401, text: '', retryAfterMs: 0 });
     for (let minute = 0; minute < 10; minute++) {
       await loop();
@@ -271,7 +271,7 @@ describe('a forge', () => {
     expect(texts).toContain('answered 401');
     for (const secret of ['TOKEN', Buffer.from('bot:TOKEN').toString('base64')]) expect(texts).not.toContain(secret);
   });
-  it('that asks for patience gets it', async () => {
+  onceOnly.test('that asks for patience gets it', async () => {
     answer = () => ({ status: 429, text: '', retryAfterMs: 5 * MINUTE });
     await loop();
     api.pass(2 * MINUTE);
@@ -334,14 +334,16 @@ describe('a forge', () => {
 
 it('old statuses are removed, and at most 500 of a project wait', async () => {
   await setToken();
-  for (let n = 0; n < 505; n++) {
+  const asked = onceOnly.times(505, 20);
+  for (let n = 0; n < asked; n++) {
     const body = { commit: n.toString(16).padStart(40, '0') };
     expect((await api.call('createDeployment', { params: { id: project }, body })).status).toBe(201);
   }
-  expect((await api.stores.commitStatuses.countWaiting()).count).toBe(500);
+  // Each deployment but the last one was superseded, which is a status too.
+  expect((await api.stores.commitStatuses.countWaiting()).count).toBe(Math.min(2 * asked - 1, 500));
   for (let n = 0; n < 30; n++) await loop();
   expect((await api.stores.commitStatuses.countWaiting()).count).toBe(0);
   expect(await api.stores.commitStatuses.sweep(Date.now() + 29 * 86_400_000)).toBe(0);
-  expect(await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000)).toBeGreaterThan(200);
+  expect(await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000)).toBeGreaterThanOrEqual(Math.min(asked, 201));
   expect(await api.stores.commitStatuses.sweep(Date.now() + 31 * 86_400_000)).toBe(0);
 }, 120_000);

@@ -118,3 +118,71 @@ test('a deployment that was assigned to the node during the deletion moves', asy
   await loops();
   expect((await api.stores.deployments.get(id)).status).toBe('built');
 });
+
+/** A stopped project with a volume on node-1, whose agent can move volumes. */
+async function stoppedWithVolume(): Promise<{
+  id: string;
+  project: string;
+  first: string;
+  at: (hostname: string, more?: object) => Promise<string>;
+}> {
+  const capabilities = ['volumes', 'volume_moves'];
+  const at = (hostname: string, more: object = {}): Promise<string> => node(hostname, { capabilities, containers: [], ...more });
+  const { deployment: id, project, task } = await withBuild(api, { volumes: [{ name: 'data', mount_path: '/data' }] });
+  const first = await at('node-1');
+  await work(task, { image_tag: `registry.test:5000/shop:${sha('c')}` });
+  await tick(api, id);
+  await work((await tasks(first))[0]?.id ?? '', { host_port: 32_001, container_id: 'c1' });
+  await api.driver.advance(id, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 });
+  for (const t of await tasks(first)) await work(t.id, {});
+  await api.call('stopProject', { params: { id: project } });
+  for (const t of await tasks(first)) await work(t.id, {});
+  await at('node-1');
+  return { id, project, first, at };
+}
+const moved = { result: { digest: 'a'.repeat(64), files: 1, bytes: 1 } };
+
+test('DELETE of a node moves the volume of a stopped project, which stays stopped and starts where its data is', async () => {
+  const { id, project, first, at } = await stoppedWithVolume();
+  await api.call('deleteNode', { params: { id: first } });
+  await loops();
+  // No other node: the node waits, and says for what.
+  expect((await api.call('getNode', { params: { id: first } })).json).toMatchObject({
+    deleting: true,
+    drain: { finished_at: null, left: [{ deployment_id: id, problem: expect.stringContaining('no node can take its volumes') }] },
+  });
+  const second = await at('node-2');
+  await loops();
+  expect((await deployment(id))['status']).toBe('running');
+  for (const t of [...(await tasks(first)), ...(await tasks(second))]) await work(t.id, moved);
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([
+    { node_id: first, state: 'left' },
+    { node_id: second, state: 'current' },
+  ]);
+  for (const t of await tasks(first)) await work(t.id, {});
+  await at('node-1');
+  for (let i = 0; i < 4; i++) await loops();
+  for (const t of await tasks(first)) await work(t.id, {});
+  await at('node-1');
+  for (let i = 0; i < 2; i++) await loops();
+  expect((await api.call('getNode', { params: { id: first } })).status).toBe(404);
+  expect((await api.call('getProject', { params: { id: project } })).json['stopped']).toBe(true);
+
+  const { id: started } = (await api.call('startProject', { params: { id: project } })).json as { id: string };
+  await tick(api, started);
+  await tick(api, started);
+  expect(await tasks(second)).toMatchObject([{ kind: 'deploy', payload: { volumes: { mounts: [{ name: 'data', create: false }] } } }]);
+});
+
+test('a drain says which stopped project it waits for, and an uncordon ends the wait', async () => {
+  const { id, project, first } = await stoppedWithVolume();
+  await api.call('drainNode', { params: { id: first } });
+  await loops();
+  const left = [
+    { project_id: project, deployment_id: id, moving_to: null, problem: expect.stringContaining('no node can take its volumes') },
+  ];
+  expect((await api.call('getNode', { params: { id: first } })).json['drain']).toMatchObject({ finished_at: null, left });
+  await api.call('uncordonNode', { params: { id: first } });
+  await loops();
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current' }]);
+});

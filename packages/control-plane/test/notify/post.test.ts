@@ -46,6 +46,55 @@ test('a name is checked at the address that is connected to', async () => {
   });
 });
 
+test.each(['::ffff:127.0.0.1', '::ffff:7f00:1', '64:ff9b::7f00:1', '::1', 'fe80::1%lo', '0.0.0.0'])(
+  'a name with the address %s is refused before a connection',
+  async (address) => {
+    const family = address.includes(':') ? 6 : 4;
+    const post = createPost({ allowedHosts: [], lookup: (_, __, done) => done(null, [{ address, family }]) });
+    expect(await post(new URL('https://looks-public.example.com/x'), {}, '{}', never)).toMatchObject({
+      status: 0,
+      text: expect.stringContaining('belongs to this machine or to a private network') as string,
+    });
+  },
+);
+
+test('the resolver is asked again for each delivery, and a name that moves to loopback reaches no server there', async () => {
+  const reached: string[] = [];
+  const server = createServer((request, reply) => {
+    reached.push(request.url ?? '');
+    reply.end();
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  let asked = 0;
+  // The name is private at first, so that the first delivery makes no connection; then its owner moves it to loopback.
+  const answers = ['10.255.255.1', '127.0.0.1'];
+  const lookup: NonNullable<Parameters<typeof createPost>[0]['lookup']> = (_, __, done) =>
+    done(null, [{ address: answers[asked++] ?? '127.0.0.1', family: 4 }]);
+  const post = createPost({ allowedHosts: [], lookup });
+  const target = new URL(`https://moves.example.com:${port}/x`);
+  for (const address of answers) expect((await post(target, {}, '{}', never)).text).toContain(address);
+  expect(asked).toBe(2);
+  expect(reached).toEqual([]);
+});
+
+test('an allowed name opens its own address, and no other name or spelling of the same one', async () => {
+  const reached: string[] = [];
+  const server = createServer((request, reply) => {
+    reached.push(request.headers.host ?? '');
+    reply.end();
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  const post = createPost({ allowedHosts: ['localhost'] });
+  expect((await post(new URL(`http://LOCALHOST:${port}/`), {}, '{}', never)).status).toBe(200);
+  for (const other of ['http://127.0.0.1', 'https://127.0.0.1', 'https://[::ffff:127.0.0.1]', 'https://x.localhost'])
+    expect((await post(new URL(`${other}:${port}/`), {}, '{}', never)).status, other).toBe(0);
+  expect(reached).toEqual([`localhost:${port}`]);
+});
+
 test('one private address among public ones is enough to refuse', async () => {
   const addresses = [
     { address: '1.1.1.1', family: 4 },

@@ -157,6 +157,25 @@ describe('the watch', () => {
     expect(watch.problems()).toEqual([]);
   });
 
+  test('a custom domain concerns the operator only after its first good certificate; its project sees its problem from the start', async () => {
+    let answer: Handshake = { ...good, subject: 'TRAEFIK DEFAULT CERT', otherNames: 'x.traefik.default' };
+    const { watch, lines, pass } = world(() => answer);
+    const domain = [{ host: 'www.shop.example', project_id: 'p0', custom: true }];
+    const look = async (next: Handshake): Promise<unknown[]> => {
+      answer = next;
+      pass(HOUR);
+      await watch.check(domain, signal);
+      return [watch.ofHost('www.shop.example')?.state, watch.problems().length, watch.watched()[0]?.last?.state, lines.length];
+    };
+    expect(await look(answer)).toEqual(['pending', 0, undefined, 0]);
+    expect(await look(answer)).toEqual(['invalid', 0, undefined, 0]);
+    // The host of the project itself has no verdict by its custom domain.
+    expect(watch.ofProject('p0')).toBeNull();
+    expect(await look(good)).toEqual(['ok', 0, 'ok', 0]);
+    expect(await look({ ...good, notAfter: NOW - 1 })).toEqual(['invalid', 1, 'invalid', 1]);
+    expect(await look(good)).toEqual(['ok', 0, 'ok', 2]);
+  });
+
   test('forgets a host that is no longer published', async () => {
     const { watch } = world(() => ({ ...good, notAfter: NOW - 1 }));
     await watch.check(hosts(2), signal);

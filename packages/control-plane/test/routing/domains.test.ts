@@ -16,6 +16,10 @@ describe('names', () => {
     ['Straße.example', 'xn--strae-oqa.example'],
     ['ＷＷＷ．example.com', 'www.example.com'],
     ['www.example.com.', 'www.example.com'],
+    ['XN--BCHER-KVA.example', 'xn--bcher-kva.example'],
+    ['www.exam\u00adple.com', 'www.example.com'],
+    ['пример.рф', 'xn--e1afmkfd.xn--p1ai'],
+    [`${'a'.repeat(63)}.example.com`, `${'a'.repeat(63)}.example.com`],
   ])('%s is stored as %s', (given, stored) => {
     expect(normalDomains([given, stored])).toEqual([stored]);
     expect(domainProblems([stored], 'shop', RULES)).toEqual([]);
@@ -29,6 +33,14 @@ describe('names', () => {
     ['2001:db8::1', 'ip_address'],
     ['[2001:db8::1]', 'ip_address'],
     ['%31.2.3.4', 'ip_address'],
+    ['2130706433', 'ip_address'],
+    ['017700000001', 'ip_address'],
+    ['0x7f000001', 'ip_address'],
+    ['127.0.0.1.', 'ip_address'],
+    ['１２７.１', 'ip_address'],
+    ['::ffff:127.0.0.1', 'ip_address'],
+    ['127.0.0.1:80', 'host'],
+    ['[::1]:80', 'host'],
     ['example', 'host'],
     ['a_b.example.com', 'host'],
     ['a..example.com', 'host'],
@@ -42,14 +54,29 @@ describe('names', () => {
     ['user@www.example.com', 'host'],
     ['www.example.com`) || Host(`x', 'host'],
     ['www example.com', 'host'],
+    ['www.example.com..', 'host'],
+    ['www.example.com\u0000', 'host'],
+    ['www.exam\nple.com', 'host'],
+    ['\u202ewww.example.com', 'host'],
+    // Punycode that stands for nothing: no browser opens it.
+    ['xn--a.example', 'host'],
+    ['xn--zzzzzzzz.example', 'host'],
+    ['xn--www-.example', 'host'],
+    ['localhost', 'host'],
     ['berth.invalid', 'reserved'],
     ['shop.localhost', 'reserved'],
     ['berth.test', 'reserved'],
     ['BERTH.test', 'reserved'],
+    ['berth.test.', 'reserved'],
+    ['be\u00adrth.test', 'reserved'],
+    ['ｂerth。test', 'reserved'],
+    ['AUTH.Other.Test.', 'reserved'],
     ['auth.other.test', 'reserved'],
     ['registry.other.test', 'reserved'],
     ['blog.berth.test', 'base_domain'],
     ['a.shop.berth.test', 'base_domain'],
+    ['TRAEFIK.Berth.Test', 'base_domain'],
+    ['registry\u3002berth.test', 'base_domain'],
     ['traefik.berth.test.', 'base_domain'],
   ])('%s is refused: %s', (given, rule) => {
     expect(domainProblems(normalDomains(['ok.example.com', given]), 'shop', RULES).map((p) => `${p.field}:${p.rule}`)).toEqual([
@@ -175,13 +202,16 @@ describe('routers', () => {
     const project = { id: 'p', name: 'shop', prefixes: ['shop'], auth_required: true, auth_epoch: 0 };
     const facts = { disabled: [], deleted: [], revoked: [], tokens: [] };
     const domains = [{ host: 'shop.berth.test', claim: 'c1' }];
-    const without = policyOf({ projects: [project], ...facts }, 'berth.test');
-    expect(policyOf({ projects: [{ ...project, domains }], ...facts }, 'berth.test')).toEqual(without);
+    const build = (given: object, domainQuarantineMs = 7_200_000) =>
+      policyOf({ projects: [{ ...project, ...given }], ...facts }, { baseDomain: 'berth.test', domainQuarantineMs });
+    expect(build({ domains })).toEqual(build({}));
     domains.push({ host: 'shop.example', claim: 'c2' });
-    expect(policyOf({ projects: [{ ...project, domains }], ...facts }, 'berth.test').projects[0]).toMatchObject({
+    expect(build({ domains }).projects[0]).toMatchObject({
       hosts: ['shop.berth.test'],
-      domains: [{ host: 'shop.example', claim: 'c2' }],
+      domains: [{ host: 'shop.example', claim: 'c2', cookie_seconds: 7200 }],
     });
+    // An operator without a quarantine does not want that visitors sign in every moment.
+    expect(build({ domains }, 0).projects[0]?.domains).toEqual([{ host: 'shop.example', claim: 'c2' }]);
   });
 });
 

@@ -373,6 +373,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const { payload } = run.task as TaskRecord<'look'>;
       if (!(await work(run, random.int(50, 1_500)))) return failed('cancelled');
       if (random.chance(0.1)) return failed(random.pick(['git_unreachable', 'git_timeout']));
+      if ('repository' in payload) return failed('task_failed');
       const commit = deps.forge.tip(payload.project_id);
       // The answer of the git server may be old when it arrives.
       if (!(await work(run, random.int(0, 1_000)))) return failed('cancelled');

@@ -198,7 +198,7 @@ export function createControlPlane(deps: {
     tellServing();
     for (const { topic, listener } of kept) changes.on(topic, listener);
     await source.refresh();
-    const policy = createPolicySource({ store: stores.policy, changes, baseDomain: ROUTING.baseDomain, now, log: LOG });
+    const policy = createPolicySource({ store: stores.policy, changes, settings: { ...ROUTING, domainQuarantineMs: 0 }, now, log: LOG });
     runLoops(mine, { stores, driver, changes, source, policy, uptime });
   }
 

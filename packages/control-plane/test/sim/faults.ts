@@ -35,6 +35,8 @@ export function createFaults(deps: {
   mayTakeOver: boolean;
   /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain: (deployment: string) => () => void;
+  /** Stops the deployment's project. */
+  stop: (deployment: string) => void;
   /** Proxies that a fault may hit. */
   proxies: readonly Proxy[];
   /** Weight of the fault that moves a stop-first project before its node's next list. */
@@ -42,7 +44,7 @@ export function createFaults(deps: {
   /** Null without commit statuses. */
   forge: Pick<Forge, 'up'> | null;
 }): Faults {
-  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, proxies, unseenMoves, forge } = deps;
+  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, stop, proxies, unseenMoves, forge } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
@@ -53,6 +55,8 @@ export function createFaults(deps: {
   /** The same for the next stop-first project, whose node sends no list from before the end of its task until the move. */
   let movesUnseen = false;
   let unseen: string | null = null;
+  /** The project of the next deployment that reaches this state is stopped. */
+  let stopsAt: string | null = null;
   const stopFirst = new Set<string>();
 
   /** Calls `undo` after a while, at the latest at the end of the faults. */
@@ -104,6 +108,7 @@ export function createFaults(deps: {
       },
     },
     { weight: 2, strike: () => void (movesBack = true) },
+    { weight: 1, strike: () => void (stopsAt = random.pick(['building', 'built', 'deploying', 'published', 'running'])) },
     // Does nothing where a machine must be heard in time.
     { weight: isDoubled ? 0 : unseenMoves, strike: () => void (movesUnseen = true) },
     {
@@ -229,6 +234,11 @@ export function createFaults(deps: {
     },
     heard(event) {
       if (event.type === 'single_writer') stopFirst.add(event.project);
+      if (event.type === 'moved' && event.to === stopsAt) {
+        stopsAt = null;
+        const { deployment } = event;
+        world.after(random.int(0, 1_500), chaos, () => stop(deployment));
+      }
       if (
         movesUnseen &&
         event.type === 'container' &&

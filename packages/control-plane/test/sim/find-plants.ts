@@ -20,6 +20,15 @@ export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]
   'verdict replaced': ['one-verdict'],
   'refused status counts as sent': ['last-status'],
   'sent status forgotten': ['status-once'],
+  'stop only in the database': ['stop-rests'],
+  'stop without its page': ['stop-rests'],
+  'stop leaves deployments': ['stop-ends'],
+  'push starts a stopped project': ['stop-stays'],
+  'start of an older release': ['same-release'],
+  'rollbacks toggle': ['rollback-goes-back'],
+  'start forgets the volumes': ['volume-stays'],
+  'drain forgets stopped projects': ['drain-empties'],
+  'moved volume does not count': ['volume-kept'],
   'terminal state overwritten': ['terminal-stays'],
 };
 
@@ -29,12 +38,16 @@ export const QUICK_PLANTS: readonly (keyof typeof FOUND_BY)[] = [
   'retire before route',
   'repeated delivery accepted',
   'sent status forgotten',
+  'stop without its page',
+  'stop leaves deployments',
   'terminal state overwritten',
 ];
 
 /** The bug shows only after one rare fault, or in some runs. */
-const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'withStatuses'>> = {
+const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'quietStops' | 'withStatuses'>> = {
   'lists by the machine’s clock': { unseenMoves: 60 },
+  'push starts a stopped project': { quietStops: 1 },
+  'drain forgets stopped projects': { quietStops: 1 },
   'refused status counts as sent': { withStatuses: 1 },
   'sent status forgotten': { withStatuses: 1 },
 };
@@ -42,6 +55,13 @@ const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'withStatuses'>>
 /** The seeds that find rare bugs at present. They are tried first, because a search from seed 1 takes up to a minute. */
 const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'lists by the machine’s clock': 118,
+  'rollbacks toggle': 141,
+  'start of an older release': 25,
+  'drain forgets stopped projects': 11,
+  'stop only in the database': 10,
+  'push starts a stopped project': 6,
+  'start forgets the volumes': 4,
+  'moved volume does not count': 4,
   'lost compare-and-set': 47,
   'look covers later pushes': 20,
   'double claim': 12,

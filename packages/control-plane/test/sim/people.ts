@@ -1,8 +1,10 @@
-/** Users: request deployments, cancel, roll back, delete, cordon; and read the results. */
+/** Users: request deployments, cancel, roll back, restart, stop, start, delete, cordon; and read the results. */
 import type { History } from '@berth/testbed/history';
 import { isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
-import type { DeploymentRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
+import { newDrain } from '../../src/flow/drain.ts';
+import type { NewDeployment } from '../../src/flow/drive.ts';
 import { type Endpoints, LIMITS } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
@@ -15,8 +17,14 @@ export type People = {
   act(): void;
   /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain(deployment: string): () => void;
-  /** Reads every deployment that users know. */
+  /** Stops the deployment's project. */
+  stop(deployment: string): void;
+  /** Stops a project after the faults, and some time later drains the node where it ran. */
+  stopQuietly(project: string): void;
+  /** Reads every deployment and project that users know. */
   readAll(): Promise<void>;
+  /** Rollbacks that named no deployment. */
+  goesBack: ReadonlySet<string>;
   deleteRenamed(): Promise<void>;
   createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean }): Promise<void>;
 };
@@ -40,22 +48,58 @@ export function createPeople(
   /** Includes projects whose deletion was requested, because the request may not have arrived. */
   const everKnown = new Set<string>();
   const deliveries = new Map<string, string>();
+  /** Projects with a request for a stop. */
+  const mayStop = new Set<string>();
+  /** Rollbacks that named no deployment. */
+  const goesBack = new Set<string>();
   let keys = 0;
   let dataset: string | null = null;
   const ask = <T>(what: (api: Endpoints) => T | Promise<T>): Promise<T> => controlPlane.ask(life, what);
 
   /** Repeats a request whose answer was lost with its key, as a careful client does. */
-  async function deploy(project: string, rollbackOf: string | null): Promise<void> {
+  async function deploy(
+    project: string,
+    rollbackOf: NewDeployment['rollbackOf'],
+    trigger?: 'restart' | 'start' | 'rollback',
+  ): Promise<void> {
     const key = random.chance(0.7) ? `key-${++keys}` : null;
-    const idempotency = key === null ? null : { key, bodyHash: rollbackOf ?? '' };
+    const idempotency = key === null ? null : { key, bodyHash: JSON.stringify([rollbackOf, trigger]) };
+    const request = `request-${++keys}`;
+    history.record({ type: 'wanted', project, request });
     for (let tries = 0; tries < (key === null ? 1 : 4); tries++) {
       const sent = world.now();
       try {
         const { deployment } = await ask((api) =>
-          api.driver.request({ projectId: project, commit: null, note: null, rollbackOf, idempotency }),
+          api.driver.request({
+            projectId: project,
+            commit: null,
+            note: null,
+            rollbackOf,
+            idempotency,
+            ...(trigger === undefined ? {} : { trigger }),
+          }),
         );
         deployments.set(deployment.id, project);
+        if (typeof rollbackOf === 'object' && rollbackOf?.find === 'older') goesBack.add(deployment.id);
+        // A key makes it one deployment, however often the message arrives.
+        history.record({ type: 'answered', project, request, isOnce: key !== null });
         return history.record({ type: 'accepted', project, deployment: deployment.id, key, sent });
+      } catch (error) {
+        if (error instanceof DomainError) return history.record({ type: 'answered', project, request, isOnce: false });
+        await world.sleep(random.int(100, 2_000), life);
+      }
+    }
+  }
+
+  async function stop(project: string): Promise<void> {
+    mayStop.add(project);
+    history.record({ type: 'stopping', project });
+    for (let tries = 0; tries < 4; tries++) {
+      const sent = world.now();
+      try {
+        const { stopped_at } = await ask((api) => api.driver.stop(project, 'a user'));
+        if (stopped_at !== null) history.record({ type: 'stop_accepted', project, sent });
+        return;
       } catch (error) {
         if (error instanceof DomainError) return;
         await world.sleep(random.int(100, 2_000), life);
@@ -107,15 +151,17 @@ export function createPeople(
     await ask((api) => api.driver.deleteProject(id));
   }
 
+  async function startDrain(api: Endpoints, node: NodeRecord): Promise<void> {
+    await api.stores.nodes.setSchedulable(node.id, false);
+    await api.stores.nodes.setDrain(node.id, newDrain(world.now()), node.drain);
+    api.changes.notify('work');
+  }
+
   async function nodes(api: Endpoints): Promise<void> {
     const node = random.maybe(await api.stores.nodes.all());
     if (node === undefined) return;
     const what = random.next();
-    if (what < 0.25 && node.role === 'deploy') {
-      await api.stores.nodes.setSchedulable(node.id, false);
-      await api.stores.nodes.setDrain(node.id, { started_at: world.now(), finished_at: null, moved: 0, tries: {} }, node.drain);
-      return api.changes.notify('work');
-    }
+    if (what < 0.25 && node.role === 'deploy') return startDrain(api, node);
     if (what < 0.8) {
       if (!node.schedulable) await api.stores.nodes.setDrain(node.id, null, node.drain);
       await api.stores.nodes.setSchedulable(node.id, !node.schedulable);
@@ -150,13 +196,17 @@ export function createPeople(
     const what = random.next();
     const doing = ((): Promise<unknown> | null => {
       if (project === undefined) return null;
-      if (what < 0.25) return push(project);
-      if (what < 0.55) return deploy(project, null);
-      if (what < 0.6) return dataset === null ? deploy(project, null) : scan(dataset);
-      if (what < 0.72) {
+      if (what < 0.22) return push(project);
+      if (what < 0.42) return deploy(project, null);
+      if (what < 0.46) return dataset === null ? deploy(project, null) : scan(dataset);
+      if (what < 0.54) {
         const release = random.maybe(known.filter((d) => d.project_id === project && d.image_tag !== null));
         return release === undefined ? null : deploy(project, release.id);
       }
+      if (what < 0.58) return deploy(project, { find: 'older' }, 'rollback');
+      if (what < 0.63) return deploy(project, { find: 'last' }, 'restart');
+      if (what < 0.66) return stop(project);
+      if (what < 0.74) return deploy(project, { find: 'last' }, 'start');
       if (what < 0.87) {
         const open = random.maybe(known.filter((d) => !isTerminal(d.status)));
         return open === undefined ? null : cancel(open.id);
@@ -209,6 +259,29 @@ export function createPeople(
     deployments,
     act,
     drain,
+    stop(id) {
+      const project = deployments.get(id);
+      if (project === undefined || !projects.has(project)) return;
+      stop(project).catch((error: unknown) => {
+        if (!(error instanceof Error)) throw error;
+      });
+    },
+    stopQuietly(project) {
+      const rest = async (): Promise<void> => {
+        await stop(project);
+        if (random.chance(0.5)) return;
+        await world.sleep(random.int(0, 8_000), life);
+        await ask(async (api) => {
+          const id = (await api.stores.projects.runningDeployments([project])).get(project);
+          const node = id === undefined ? null : (await api.stores.deployments.get(id)).node_id;
+          if (node !== null) await startDrain(api, await api.stores.nodes.get(node));
+        });
+      };
+      rest().catch((error: unknown) => {
+        if (!(error instanceof Error)) throw error;
+      });
+    },
+    goesBack,
     deleteRenamed,
     async readAll() {
       const sent = world.now();
@@ -227,6 +300,10 @@ export function createPeople(
         if (d !== undefined) states.set(id, d);
         history.record({ type: 'read', project, deployment: id, state: d?.status ?? 'missing', node: d?.node_id ?? null, sent });
       }
+      const asked = world.now();
+      const stopped = await ask(({ stores }) => stores.projects.getMany([...projects.keys()]));
+      for (const { id, stopped_at } of stopped)
+        if (mayStop.has(id)) history.record({ type: 'project', project: id, stopped: stopped_at !== null, sent: asked });
     },
     async createProjects(names, { drainSeconds: drain_seconds, hasTokens }) {
       if (random.chance(0.5)) {

@@ -248,6 +248,106 @@ export const PLANTS = {
     stores: (stores) => ({ ...stores, commitStatuses: { ...stores.commitStatuses, sent: () => Promise.resolve(true) } }),
   },
 
+  /** Writes that a project is stopped, and lets its container run. */
+  'stop only in the database': {
+    ...NONE,
+    stores: (stores) =>
+      withCommit(stores, (plan) => ({
+        ...plan,
+        createTasks: plan.createTasks.filter((task) => task.kind !== 'retire' || task.payload.stop?.some(isOfStop) !== true),
+      })),
+  },
+
+  /** Keeps the route of a stopped project. */
+  'stop without its page': {
+    ...NONE,
+    stores: (stores) =>
+      withCommit(stores, ({ route, ...plan }) => ({
+        ...plan,
+        route: route !== null && 'set' in route && route.set.stopped === true ? null : route,
+      })),
+  },
+
+  /** A stop leaves the deployments in progress alone. */
+  'stop leaves deployments': {
+    ...NONE,
+    stores: (stores) =>
+      withCommit(stores, (plan) =>
+        plan.stopped === undefined || plan.stopped.at === null
+          ? plan
+          : { ...plan, changeTasks: [], changeDeployments: plan.changeDeployments.filter((c) => c.set.status !== 'cancelled') },
+      ),
+  },
+
+  /** Deploys the pushes of a stopped project, which starts it. */
+  'push starts a stopped project': {
+    ...NONE,
+    driver: (driver, stores) => ({
+      ...driver,
+      async checkPushes(projectId) {
+        const pushes = await stores.hooks.pushes(projectId);
+        await driver.checkPushes(projectId);
+        const { stopped_at, deleting_at } = await stores.projects.get(projectId);
+        if (stopped_at === null || deleting_at !== null || (pushes?.waiting.length ?? 0) === 0) return;
+        await driver.request({ projectId, commit: null, note: null, rollbackOf: null, idempotency: null, trigger: 'hook' });
+      },
+    }),
+  },
+
+  /** A start and a restart take the release before the one that ran last. */
+  'start of an older release': {
+    ...NONE,
+    driver: (driver, stores) => ({
+      ...driver,
+      async request(input) {
+        if (input.trigger !== 'start' && input.trigger !== 'restart') return driver.request(input);
+        const before = (await stores.deployments.ran(input.projectId))[1];
+        return driver.request(before === undefined ? input : { ...input, rollbackOf: before.id });
+      },
+    }),
+  },
+
+  /** A rollback without a target goes to whatever ran before, so two of them return to the same version. */
+  'rollbacks toggle': {
+    ...NONE,
+    driver: (driver, stores) => ({
+      ...driver,
+      async request(input) {
+        if (typeof input.rollbackOf !== 'object' || input.rollbackOf?.find !== 'older') return driver.request(input);
+        const before = (await stores.deployments.ran(input.projectId))[1];
+        return driver.request(before === undefined ? input : { ...input, rollbackOf: before.id });
+      },
+    }),
+  },
+
+  /** A start does not know where the volumes of its project are. */
+  'start forgets the volumes': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async facts(projectId, datasetIds) {
+          const facts = await stores.flow.facts(projectId, datasetIds);
+          return facts.project.stopped_at === null ? facts : { ...facts, volumes: [] };
+        },
+      },
+    }),
+  },
+
+  /** A drain ends when nothing runs on the node any more, whatever volumes are there. */
+  'drain forgets stopped projects': {
+    ...NONE,
+    stores: (stores) => ({ ...stores, volumes: { ...stores.volumes, onNode: () => Promise.resolve([]) } }),
+  },
+
+  /** After a move of the volumes, the old copy still counts, although requests write to the new one. */
+  'moved volume does not count': {
+    ...NONE,
+    stores: (stores) =>
+      withCommit(stores, (plan) => (plan.volumes.some((copy) => copy.state === 'left') ? { ...plan, volumes: [] } : plan)),
+  },
+
   /** Overwrites a terminal state with a report that comes later. */
   'terminal state overwritten': {
     ...NONE,
@@ -284,6 +384,13 @@ export const PLANTS = {
   },
 } as const satisfies Record<string, Plant>;
 export type PlantName = keyof typeof PLANTS;
+
+/** As in src/flow/stop.ts. */
+const isOfStop = ({ reason }: { reason: string }): boolean => reason === 'the project is stopped';
+const withCommit = (stores: Stores, change: (plan: Plan) => Plan): Stores => ({
+  ...stores,
+  flow: { ...stores.flow, commit: (plan) => stores.flow.commit(change(plan)) },
+});
 
 const LONG_MS = 100 * 86_400_000;
 type MachineTimes = Record<'lists' | 'ends' | 'unreported', Map<string, number>> & { nodes: Map<string, string> };

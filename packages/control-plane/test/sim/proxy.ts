@@ -29,9 +29,9 @@ export function createProxy(
   let life: Life = { name, alive: false };
   let serves: { hash: string; routes: Record<string, string> } = { hash: '', routes: {} };
 
-  function swap(hash: string, routes: Record<string, string>): void {
+  function swap(hash: string, routes: Record<string, string>, pages: string[] = []): void {
     serves = { hash, routes };
-    history.record({ type: 'routed', proxy: name, routes });
+    history.record({ type: 'routed', proxy: name, routes, ...(pages.length === 0 ? {} : { pages }) });
   }
 
   async function live(mine: Life): Promise<void> {
@@ -47,11 +47,11 @@ export function createProxy(
         if (config.hash !== serves.hash) {
           await world.sleep(world.random.int(5, 300), mine);
           const { services } = (JSON.parse(config.bytes) as { http: Partial<DynamicConfig['http']> }).http;
-          const routes = Object.entries(services ?? {}).map(([project, s]) => [
-            idOf(project),
-            s.loadBalancer.servers[0]?.url.slice('http://'.length) ?? '',
-          ]);
-          swap(config.hash, Object.fromEntries(routes) as Record<string, string>);
+          const all = Object.entries(services ?? {}).map(([project, s]) => ({ id: idOf(project), url: s.loadBalancer.servers[0]?.url }));
+          const routes = all.flatMap(({ id, url }) => (url === undefined ? [] : [[id, url.slice('http://'.length)] as const]));
+          // The service of a stopped project has no servers.
+          const pages = all.flatMap(({ id, url }) => (url === undefined ? [id] : []));
+          swap(config.hash, Object.fromEntries(routes), pages);
         }
       } catch (error) {
         // After any error it keeps its configuration.

@@ -7,9 +7,11 @@ import { check, type Violation } from '@berth/testbed/invariants';
 import { isSettled } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { StatusRecord } from '../../src/domain/commit-statuses.ts';
+import type { ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { currentCopy } from '../../src/domain/volumes.ts';
 import { isStoppedFirst } from '../../src/flow/single-writer.ts';
+import { isAtRest } from '../../src/flow/stop.ts';
 import { type Agent, createAgent } from './agent.ts';
 import { createContractAgent } from './contract-agent.ts';
 import { createControlPlane, LIMITS } from './control-plane.ts';
@@ -34,6 +36,8 @@ export type RunOptions = {
   database?: (now: () => number, random: Random) => Promise<SimDatabase>;
   /** Weight of the fault that moves a stop-first project before its node's next list; the others have 1 to 6. */
   unseenMoves?: number;
+  /** Share of projects that are stopped after the faults; the node of every second one is drained. Default: 0.2. */
+  quietStops?: number;
   /** Share of runs in which commit statuses are sent. */
   withStatuses?: number;
   trace?: (event: HistoryEvent) => void;
@@ -64,6 +68,7 @@ export async function run({
   chaosMs = 25_000,
   database: make = inMemory,
   unseenMoves = 3,
+  quietStops = 0.2,
   withStatuses,
   trace,
 }: RunOptions): Promise<RunResult> {
@@ -179,6 +184,7 @@ export async function run({
       isDoubled,
       mayTakeOver: doubling === 'late',
       drain: people.drain,
+      stop: people.stop,
       proxies: settling ? [] : proxies,
       unseenMoves,
       forge: hasTokens ? forge : null,
@@ -192,10 +198,11 @@ export async function run({
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
     // Sometimes several users act at the same moment: then decisions overlap.
-    for (let t = 0; t < stormMs; t += random.int(300, 4_000))
+    for (let t = 0; t < stormMs; t += random.int(300, 3_000))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
+    for (const id of people.projects.keys()) if (random.chance(quietStops)) people.stopQuietly(id);
     // Pushes that no fault and no person disturbs.
     const quiet = new Set<string>();
     for (const id of people.projects.keys())
@@ -220,7 +227,7 @@ export async function run({
     };
     await settle();
     const known = await database.onlooker().deployments.getMany([...people.deployments.keys()]);
-    if (known.some(isStoppedFirst)) {
+    if (known.some((d) => isStoppedFirst(d) && !isAtRest(d))) {
       void people.deleteRenamed().catch(() => undefined);
       await settle();
     }
@@ -254,16 +261,43 @@ export async function run({
         // A version that was stopped for a failed one must serve again.
         // Not if its data is on another node now: then a newer version must be deployed.
         const data = d.settings.volumes.length === 0 ? null : currentCopy(await stores.volumes.ofProject(d.project_id));
-        const isStopped = isStoppedFirst(d) && (data === null || data.node_id === d.node_id);
+        const isStopped = isStoppedFirst(d) && !isAtRest(d) && (data === null || data.node_id === d.node_id);
         history.record({ type: 'gauge', name: `${d.id} is still stopped`, value: isStopped ? 1 : 0, bound: 0 });
         if (!isSettled(d.status)) continue;
         history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
       }
-      for (const project of await stores.projects.getMany([...forge.tips.keys()])) await measurePushes(stores, project.id);
+      // The deletion of a project may wait for a node that does not come back.
+      for (const project of await stores.projects.getMany([...forge.tips.keys()]))
+        if (project.deleting_at === null) await measurePushes(stores, project.id);
+      for (const project of await stores.projects.getMany([...people.projects.keys()])) await measureReleases(stores, project);
       for (const node of await stores.nodes.all()) {
         const open = (await stores.tasks.openFor(node.id, world.now())).length;
         history.record({ type: 'gauge', name: `open tasks of ${node.hostname} at rest`, value: open, bound: 0 });
+        if (node.drain === null || node.drain.finished_at === null) continue;
+        const left = (await stores.volumes.onNode(node.id)).filter((c) => c.state === 'current' && c.names.length > 0);
+        history.record({ type: 'drained', node: node.hostname, left: left.map((c) => c.project) });
       }
+    }
+    /** Records the deployments of a project as their list shows them, and the copy of its volume that counts. */
+    async function measureReleases(stores: Stores, { id: project, volumes, deleting_at }: ProjectRecord): Promise<void> {
+      if (deleting_at !== null) return;
+      const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
+      for (const d of items)
+        history.record({
+          type: 'listed',
+          project,
+          deployment: d.id,
+          generation: d.generation,
+          state: d.status,
+          trigger: people.goesBack.has(d.id) ? 'older' : d.trigger,
+          of: d.rollback_of,
+          image: d.image_tag,
+        });
+      if (volumes.length === 0) return;
+      const current = currentCopy(await stores.volumes.ofProject(project));
+      const disks = [...agents, ...doubles].map(({ engine }) => engine.disk);
+      const found = current === null ? null : disks.map((disk) => disk.find(project, current.id)).find((copy) => copy !== null);
+      history.record({ type: 'kept', project, copy: current?.id ?? null, entries: found?.entries ?? null });
     }
     /** Records what each push caused, and whether the last pushed commit was deployed, by its id or without a look. */
     async function measurePushes(stores: Stores, project: string): Promise<void> {
@@ -284,7 +318,11 @@ export async function run({
       const isLater = (d: (typeof items)[number]): boolean =>
         newest !== undefined && d.generation > newest.generation && d.trigger !== 'hook';
       const isUp = ofTip.some((d) => ['running', 'failed', 'cancelled'].includes(d.status)) || items.some(isLater);
-      const deployed = newest !== undefined && (isUp || !quiet.has(project));
+      // Only people start a stopped project.
+      const given = (await stores.hooks.deliveries(project, { limit: 200, cursor: null })).items.filter((e) => e.commit === tip);
+
+      const isSkipped = given.some((e) => e.verdict === 'skipped' && e.reason?.startsWith('the project is stopped') === true);
+      const deployed = isSkipped || (newest !== undefined && (isUp || !quiet.has(project)));
       history.record({ type: 'tip', project, commit: tip, deployed });
       const last = new Map<string, StatusRecord>();
       for (const d of items) {

@@ -19,10 +19,10 @@ async function scene(): Promise<Scene> {
   for (const n of [1, 2, 3]) await deploymentIn(stores, project, `d${n}`, { ...image('shop', n), status: n === 3 ? 'running' : 'retired' });
   return { stores, path, project, node };
 }
-const start = async ({ stores, node }: Scene, keepReleases = 1, id = 'c'): Promise<string> => {
+const start = async ({ stores, node }: Scene, keepReleases = 1, id = 'c', now = NOW): Promise<string> => {
   await stores.cleanUps.request({ id, by: null }, NOW);
   const input = { id, taskId: `t-${id}`, nodeId: node, keepReleases, queue_deadline_at: NOW + 60_000, wall_deadline_at: NOW + 600_000 };
-  return stores.cleanUps.start(input, NOW);
+  return stores.cleanUps.start(input, now);
 };
 const payload = async ({ stores }: Scene, id = 't-c'): Promise<CleanPayload> => (await stores.tasks.get(id)).payload as CleanPayload;
 const removedAt = async ({ stores }: Scene): Promise<(number | null | undefined)[]> =>
@@ -96,6 +96,23 @@ test('without deletions at the registry nothing is marked; after another failure
   expect(await removedAt(s)).toEqual([NOW, NOW, null]);
   await start(s, 1, 'third');
   expect(await payload(s, 't-third')).toMatchObject({ repositories: [{ remove: [digest(1), digest(2)] }] });
+});
+
+test('without deletions at the registry, images that an earlier clean-up may have deleted stay marked', async () => {
+  const s = await scene();
+  const { stores, project } = s;
+  await start(s, 2);
+  await stores.tasks.claim('t-c', lease, NOW, 5);
+  await stores.cleanUps.endTask('t-c', 'l', failed('registry_collect_failed'), NOW);
+  expect(await removedAt(s)).toEqual([NOW, null, null]);
+  await deploymentIn(stores, project, 'd4', { ...image('shop', 4), status: 'retired' });
+  for (const code of ['registry_delete_disabled', 'registry_other']) {
+    expect(await start(s, 1, code, NOW + 5)).toBe('started');
+    expect(await removedAt(s)).toEqual([NOW, NOW + 5, null]);
+    await stores.tasks.claim(`t-${code}`, lease, NOW, 5);
+    await stores.cleanUps.endTask(`t-${code}`, 'l', failed(code), NOW);
+    expect(await removedAt(s)).toEqual([NOW, null, null]);
+  }
 });
 
 test('a lost lease offers the task again, and an agent that stays away ends the clean-up', async () => {

@@ -48,6 +48,15 @@ test('of concurrent requests for the same domains exactly one gets them', async 
   expect(await claimsIn(stores)).toHaveLength(3);
 });
 
+test('projects that exchange their domains at the same moment do not wait for each other, and each keeps its own', async () => {
+  const stores = await open();
+  const left = await projectIn(stores, 'left', { domains: ['l.example'] });
+  const right = await projectIn(stores, 'right', { domains: ['r.example'] });
+  const codes = await Promise.all([codeOf(set(stores, left, ['r.example'])), codeOf(set(stores, right, ['l.example']))]);
+  expect(codes).toEqual(['domain_taken', 'domain_taken']);
+  expect(await claimsIn(stores)).toEqual(['left l.example', 'right r.example']);
+});
+
 test('a domain of a project that ran is kept for it, and its own return gets a new claim', async () => {
   const stores = await open();
   const shop = await projectIn(stores, 'shop', { domains: [WWW] });

@@ -4,6 +4,7 @@ import { waitFor } from '@berth/testbed/wait';
 import { sql } from 'kysely';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Topic } from '../../src/domain/changes.ts';
+import type { DomainError } from '../../src/domain/errors.ts';
 import { type Database, openDatabase } from '../../src/store/engine/database.ts';
 import { StoreError } from '../../src/store/engine/errors.ts';
 import { openStores } from '../../src/store/open.ts';
@@ -240,6 +241,24 @@ describe.skipIf(server === undefined)(`PostgreSQL${reason === undefined ? '' : `
     });
     expect(await gone).toBe(false);
     expect(await one.tasks.get('t1')).toMatchObject({ status: 'pending' });
+  });
+
+  test('of two control planes that give one domain to two projects at the same moment, one is refused', async () => {
+    const url = await database();
+    const planes = [await stores(url), await stores(url)] as const;
+    const projects = [await projectIn(planes[0], 'one'), await projectIn(planes[0], 'two')] as const;
+    for (let round = 0; round < 25; round++) {
+      const domains = [`d${round}.example`];
+      const results = await Promise.all(
+        planes.map((plane, i) =>
+          plane.projects.patch(projects[i as 0 | 1].id, { domains }, NOW).then(
+            () => 'done',
+            (error: DomainError) => error.code,
+          ),
+        ),
+      );
+      expect(results.toSorted(), `round ${round}`).toEqual(['domain_taken', 'done']);
+    }
   });
 
   test('a text with NUL is stored, not refused', async () => {

@@ -36,6 +36,27 @@ async function scene() {
   return { stores, project, node, record, read };
 }
 
+test('the present use is that of the newest points by project, those with the most memory first, and not more than asked for', async () => {
+  const { stores, project, node, record } = await scene();
+  const other = await projectIn(stores, 'other');
+  await deploymentIn(stores, other, 'd2', { node_id: node, status: 'running' });
+  await deploymentIn(stores, other, 'd3', { node_id: node, status: 'deploying' });
+  await record(
+    point(START, { memory_bytes: 1e9, memory_limit: null }),
+    point(START + MINUTE, { memory_bytes: 250, memory_limit: null, oom_kills: 1 }),
+    point(START + MINUTE, { deployment_id: 'd2', memory_bytes: 200, memory_limit: 500 }),
+    point(START + MINUTE, { deployment_id: 'd3', memory_bytes: 100, memory_limit: null }),
+  );
+  const present = async (from: number, most: number) =>
+    (await stores.usage.present(from, most)).map(({ project, values }) => [project, values.memory_bytes, values.memory_limit]);
+  expect(await present(START, 10)).toEqual([
+    ['other', 300, 500],
+    [project.name, 250, null],
+  ]);
+  expect(await present(START, 1)).toEqual([['other', 300, 500]]);
+  expect(await present(START + MINUTE + 1, 10)).toEqual([]);
+});
+
 test('a minute has one point, and a quarter of an hour the last counters and the highest memory', async () => {
   const { record, read } = await scene();
   expect(await record(point(START + 1_000), point(START + MINUTE, { memory_bytes: 900 }), point(START + 2 * MINUTE))).toBe(3);

@@ -35,7 +35,18 @@ export function reportProblem(problem: 'away' | 'signed_out' | 'outdated'): void
   } else if (current.state !== 'away') set({ state: 'away', since: Date.now() });
 }
 
-export const reportSignIn = (): void => set({ signedOut: false });
+/** Other tabs of this browser have the same cookie: a sign-in in one of them ends the wait of all. */
+const tabs = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('berth-sign-in');
+tabs?.addEventListener('message', () => {
+  if (!current.signedOut) return;
+  set({ signedOut: false });
+  for (const listener of onReturn) listener();
+});
+
+export function reportSignIn(): void {
+  set({ signedOut: false });
+  tabs?.postMessage('signed in');
+}
 
 /** Calls `listener` when the control plane answers again. Returns the function that removes it. */
 export function whenBack(listener: () => void): () => void {

@@ -5,7 +5,7 @@ const BY_NOUN: Readonly<Record<string, readonly RouteName[]>> = {
   deployment: ['listDeployments', 'projectDeployments', 'getDeployment', 'listProjects', 'getProject', 'listNodes', 'getNode'],
   project: ['listProjects', 'getProject', 'listSecrets', 'projectDomains', 'getHook', 'listDeliveries', 'placement'],
   node: ['listNodes', 'getNode', 'nodeDisk', 'cacheRoom', 'placement', 'nodeVolumes'],
-  dataset: ['listDatasets', 'getDataset', 'datasetVersions', 'datasetHistory', 'placement'],
+  dataset: ['listDatasets', 'getDataset', 'datasetVersions', 'datasetHistory', 'datasetDiff', 'placement'],
   user: ['listUsers', 'me', 'listTokens'],
   hook: ['getHook', 'listDeliveries'],
   notification: ['listNotifications', 'getNotification', 'listNotificationDeliveries'],

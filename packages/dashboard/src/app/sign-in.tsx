@@ -5,7 +5,7 @@ import { reportSignIn } from '../api/connection.ts';
 import { queries, useAsk } from '../api/queries.ts';
 import { OutAnchor } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
-import { Button } from '../ui/controls.tsx';
+import { Button, LinkButton } from '../ui/controls.tsx';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/text-field.tsx';
@@ -17,7 +17,7 @@ export const SignIn = () => (
       <Panel>
         <Column>
           <Title>Sign in to Berth</Title>
-          <SignInForm email="" />
+          <SignInForm />
         </Column>
       </Panel>
     </main>
@@ -29,7 +29,7 @@ export const SignInDialog = ({ email }: { email: string }) => (
   <Dialog open onClose={() => undefined} closable={false} title="Your session ended">
     <Column>
       <Text>Sign in again. The page behind this window stays as it is, with everything that you typed.</Text>
-      <SignInForm email={email} />
+      <SignInForm over={email} />
     </Column>
   </Dialog>
 );
@@ -43,10 +43,11 @@ const gatewayLogin = (): string => {
   return `/_oauth/login?redirect=${encodeURIComponent(back.href)}`;
 };
 
-function SignInForm({ email }: { email: string }) {
+/** `over`: the form stands over a page of this person, which must stay. The gateway's login then opens in a tab of its own. */
+function SignInForm({ over }: { over?: string }) {
   const methods = useAsk('authMethods', {});
   const hasGateway = methods.data?.methods.includes('gateway') === true;
-  const [name, setName] = useState(email);
+  const [name, setName] = useState(over ?? '');
   const [password, setPassword] = useState('');
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
@@ -73,7 +74,9 @@ function SignInForm({ email }: { email: string }) {
       setBusy(false);
     }
   }
-  return (
+  // Without an answer the way by password stays open.
+  if (methods.isPending) return null;
+  const form = (
     <form
       onSubmit={(event) => {
         event.preventDefault();
@@ -91,19 +94,36 @@ function SignInForm({ email }: { email: string }) {
           onChange={setPassword}
           required
         />
-        {error !== null && <Problem error={error} what="Sign-in" />}
-        <Button type="submit" look="main" busy={busy}>
+        <Button type="submit" look={hasGateway ? 'normal' : 'main'} busy={busy}>
           Sign in
         </Button>
-        {hasGateway && (
-          <>
-            <OutAnchor href={gatewayLogin()}>Sign in with the identity provider of your team</OutAnchor>
-            <Text size="xs" tone="quiet">
-              To use a project, open its address. <OutAnchor href="/_oauth/devices">Your devices</OutAnchor>
-            </Text>
-          </>
-        )}
       </Column>
     </form>
+  );
+  return (
+    <Column>
+      {error !== null && <Problem error={error} what="Sign-in" />}
+      {hasGateway && (
+        <>
+          <LinkButton href={gatewayLogin()} newTab={over !== undefined}>
+            Sign in with the identity provider of your team
+          </LinkButton>
+          {over !== undefined && (
+            <Text size="xs" tone="quiet">
+              The login opens in a new tab. Come back to this one afterwards.
+            </Text>
+          )}
+          <Text size="sm" tone="quiet">
+            Or with a password of Berth
+          </Text>
+        </>
+      )}
+      {form}
+      {hasGateway && over === undefined && (
+        <Text size="xs" tone="quiet">
+          To use a project, open its address. <OutAnchor href="/_oauth/devices">Your devices</OutAnchor>
+        </Text>
+      )}
+    </Column>
   );
 }

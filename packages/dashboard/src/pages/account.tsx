@@ -29,7 +29,7 @@ export const Page = () => {
   const [days, setDays] = useState<number | null>(90);
   const [projects, setProjects] = useState<string[]>([]);
   const [secret, setSecret] = useState<string | null>(null);
-  const nameOf = useProjectNames();
+  const nameOf = useProjectNames(tokens.items.flatMap((token) => token.projects ?? []));
   const create = useChange(
     'createToken',
     (answer) => {

@@ -51,7 +51,7 @@ export const Page = () => {
 
 function Events({ find, onFind }: { find: string; onFind: (text: string) => void }) {
   const events = useAsk('events', { query: { limit: 1000 } });
-  const projectName = useProjectNames();
+  const projectName = useProjectNames((events.data?.items ?? []).flatMap(({ project_id }) => project_id ?? []));
   return (
     <Panel flush title="Events" id="events" actions={<TextField label="Find" type="search" value={find} onChange={onFind} />}>
       <Answer query={events} what="the events">

@@ -1,13 +1,13 @@
-import type { Dataset } from '@berth/wire/dataset';
-import { canDataset } from '@berth/wire/can';
+import type { Dataset, DatasetChange, DatasetDiff } from '@berth/wire/dataset';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
+import { useProjectNames } from '../parts/names.ts';
 import { Problem } from '../parts/problem.tsx';
 import { DatasetStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
@@ -15,6 +15,7 @@ import { bytesText, countText } from '../parts/time-text.ts';
 import { Button } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
 import { Note } from '../ui/feedback.tsx';
+import { Select } from '../ui/fields.tsx';
 import { Column, Panel, Row } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Status } from '../ui/status.tsx';
@@ -32,7 +33,7 @@ export const Page = () => {
 };
 
 function Loaded({ dataset }: { dataset: Dataset }) {
-  const reason = useRoleReason('developer');
+  const reasonAgainst = useReasons();
   const [asking, setAsking] = useState(false);
   const scan = useChange('scanDataset', () => setAsking(false));
   const params = { id: dataset.id };
@@ -53,7 +54,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
       }
       actions={
         <Button
-          reason={reason ?? (dataset.scanning ? 'a scan is in progress' : null)}
+          reason={reasonAgainst('scan', dataset) ?? (dataset.scanning ? 'a scan is in progress' : null)}
           busy={scan.busy}
           onClick={() => void scan.run({ params, body: {} })}
         >
@@ -73,12 +74,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
               <>
                 <Text>Projects keep the last good version. When the files are back, the next scan ends this state by itself.</Text>
                 <Row>
-                  <Button
-                    size="xs"
-                    look="danger"
-                    reason={reason ?? (canDataset('accept_loss', dataset.status) ? null : `it is ${dataset.status}`)}
-                    onClick={() => setAsking(true)}
-                  >
+                  <Button size="xs" look="danger" reason={reasonAgainst('accept_loss', dataset)} onClick={() => setAsking(true)}>
                     Accept the loss …
                   </Button>
                 </Row>
@@ -89,6 +85,7 @@ function Loaded({ dataset }: { dataset: Dataset }) {
       )}
       <Matrix dataset={dataset} />
       <Versions dataset={dataset} />
+      <Compare key={`${dataset.id} ${dataset.version ?? 0}`} dataset={dataset} />
       <History dataset={dataset} />
       <Confirm
         open={asking}
@@ -109,17 +106,15 @@ function Loaded({ dataset }: { dataset: Dataset }) {
 /** Version x project x node: who runs on which version, and where copies are. */
 function Matrix({ dataset }: { dataset: Dataset }) {
   const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
-  const projects = useList('listProjects', { query: { limit: 200 } });
   const nodes = useList('listNodes', { query: { limit: 200 } });
   running.more?.();
-  projects.more?.();
   const uses = running.items.flatMap((item) =>
     item.datasets.filter(({ dataset_id }) => dataset_id === dataset.id).map((use) => ({ item, use })),
   );
   const copies = nodes.items.flatMap((node) =>
     node.cached.filter(({ dataset_id }) => dataset_id === dataset.id).map((copy) => ({ node, copy })),
   );
-  const name = new Map(projects.items.map((project) => [project.id, project.name]));
+  const projectName = useProjectNames(uses.map(({ item }) => item.project_id));
   const versions = [...new Set([...uses.map(({ use }) => use.version), ...copies.map(({ copy }) => copy.version), dataset.version])]
     .filter((version) => version !== null)
     .sort((a, b) => b - a);
@@ -149,8 +144,8 @@ function Matrix({ dataset }: { dataset: Dataset }) {
                   .filter(({ use }) => use.version === version)
                   .map(({ item }) => (
                     <span key={item.id}>
-                      <PageLink to="/projects/$name" params={{ name: name.get(item.project_id) ?? item.project_id }} size="sm">
-                        {name.get(item.project_id) ?? item.project_id}
+                      <PageLink to="/projects/$name" params={{ name: projectName(item.project_id) }} size="sm">
+                        {projectName(item.project_id)}
                       </PageLink>{' '}
                     </span>
                   )),
@@ -195,14 +190,26 @@ function Versions({ dataset }: { dataset: Dataset }) {
               {
                 head: 'Changes',
                 cell: (row) => (
-                  <PageLink
-                    to="/datasets/$name"
-                    params={{ name: dataset.name }}
-                    search={{ version: String(row.version) } as never}
-                    size="sm"
-                  >
-                    show
-                  </PageLink>
+                  <Row gap="xs">
+                    <PageLink
+                      to="/datasets/$name"
+                      params={{ name: dataset.name }}
+                      search={{ version: String(row.version) } as never}
+                      size="sm"
+                    >
+                      show
+                    </PageLink>
+                    {row.version !== dataset.version && dataset.version !== null && (
+                      <PageLink
+                        to="/datasets/$name"
+                        params={{ name: dataset.name }}
+                        search={{ from: String(row.version), to: String(dataset.version) } as never}
+                        size="sm"
+                      >
+                        compare with the newest
+                      </PageLink>
+                    )}
+                  </Row>
                 ),
               },
             ]}
@@ -212,6 +219,92 @@ function Versions({ dataset }: { dataset: Dataset }) {
     </Panel>
   );
 }
+
+/** The difference of two versions that the address names. The server says so if one of them was removed. */
+function Compare({ dataset }: { dataset: Dataset }) {
+  const search = useSearch({ strict: false }) as Record<string, string>;
+  const navigate = useNavigate();
+  const versions = useList('datasetVersions', { params: { id: dataset.id } });
+  const asked = (name: 'from' | 'to'): string => (/^[1-9]\d{0,14}$/.test(search[name] ?? '') ? (search[name] ?? '') : '');
+  const [from, to] = [asked('from'), asked('to')];
+  const isAsked = from !== '' && to !== '';
+  const input = { params: { id: dataset.id }, query: { from: Number(from), to: Number(to), limit: 50 } };
+  const diff = useList('datasetDiff', input, { enabled: isAsked });
+  // Each page has the totals.
+  const totals = (diff.query.data?.pages[0] as DatasetDiff | undefined)?.totals;
+  if (dataset.version === null) return null;
+  // A version of the address stays a choice if it is not in the list.
+  const numbers = [...new Set([from, to, ...versions.items.map(({ version }) => String(version))])].filter((text) => text !== '');
+  const options = [
+    { value: '', label: 'choose' },
+    ...numbers.sort((a, b) => Number(b) - Number(a)).map((value) => ({ value, label: `version ${value}` })),
+  ];
+  const choose = (name: 'from' | 'to') => (value: string) =>
+    void navigate({
+      to: '/datasets/$name',
+      params: { name: dataset.name },
+      search: { ...search, [name]: value === '' ? undefined : value } as never,
+    });
+  return (
+    <Panel
+      flush
+      title={isAsked ? `Difference of version ${from} and version ${to}` : 'Difference of two versions'}
+      id="difference"
+      {...(isAsked ? { actions: <Command words={['dataset', 'diff', dataset.name, from, to]} /> } : {})}
+    >
+      <div style={{ padding: '0 16px 12px' }}>
+        <Row align="end">
+          <Select label="From" value={from} onChange={choose('from')} options={options} />
+          <Select label="To" value={to} onChange={choose('to')} options={options} />
+          {versions.more !== null && <Button onClick={versions.more}>Load older versions</Button>}
+        </Row>
+      </div>
+      {isAsked && (
+        <Answer query={diff.query} what="the difference">
+          {() => (
+            <>
+              <div role="status" style={{ padding: '0 16px 12px' }}>
+                {totals !== undefined && <Text>{diffText(totals)}</Text>}
+              </div>
+              {diff.items.length > 0 && (
+                <Table
+                  label="Files that differ"
+                  rows={diff.items}
+                  id={(row) => `${row.change} ${row.path}`}
+                  cells={[
+                    { head: 'Path', rowHead: true, cell: (row) => <Code>{row.path}</Code> },
+                    { head: 'Change', cell: (row) => <ChangeStatus change={row.change} /> },
+                    {
+                      head: `Size in ${from}`,
+                      number: true,
+                      cell: (row) => (row.previous_size === null ? '' : bytesText(row.previous_size)),
+                    },
+                    { head: `Size in ${to}`, number: true, cell: (row) => (row.size === null ? '' : bytesText(row.size)) },
+                  ]}
+                />
+              )}
+              {diff.more !== null && <Button onClick={diff.more}>Show more</Button>}
+            </>
+          )}
+        </Answer>
+      )}
+    </Panel>
+  );
+}
+
+export function diffText({ added, modified, removed, complete }: DatasetDiff['totals']): string {
+  if (added.files + modified.files + removed.files === 0) return 'The two versions have the same files.';
+  return [
+    complete ? '' : 'At least ',
+    `${countText(added.files, 'file')} added (${bytesText(added.bytes)}), `,
+    `${modified.files.toLocaleString('en')} modified (${bytesText(modified.previous_bytes)} before, ${bytesText(modified.bytes)} now), `,
+    `${removed.files.toLocaleString('en')} removed (${bytesText(removed.bytes)}).`,
+    complete ? '' : ' There are more differences than Berth lists.',
+  ].join('');
+}
+
+const CHANGE_MARKS = { removed: 'bad', added: 'ok', modified: 'warn' } as const;
+const ChangeStatus = ({ change }: { change: DatasetChange }) => <Status mark={CHANGE_MARKS[change]}>{change}</Status>;
 
 function History({ dataset }: { dataset: Dataset }) {
   const search = useSearch({ strict: false }) as Record<string, string>;
@@ -260,9 +353,7 @@ function History({ dataset }: { dataset: Dataset }) {
                   { head: 'Path', rowHead: true, cell: (row) => <Code>{row.path}</Code> },
                   {
                     head: 'Change',
-                    cell: (row) => (
-                      <Status mark={row.change === 'removed' ? 'bad' : row.change === 'added' ? 'ok' : 'warn'}>{row.change}</Status>
-                    ),
+                    cell: (row) => <ChangeStatus change={row.change} />,
                   },
                   { head: 'Version', number: true, cell: (row) => row.version },
                   { head: 'Size', number: true, cell: (row) => (row.size === null ? '' : bytesText(row.size)) },

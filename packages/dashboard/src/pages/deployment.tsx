@@ -1,8 +1,8 @@
-import { whyNot } from '@berth/wire/can';
 import type { Deployment } from '@berth/wire/deployment';
+import type { Project } from '@berth/wire/project';
 import { useNavigate, useParams } from '@tanstack/react-router';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { useAsk } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -33,10 +33,28 @@ export const Page = () => {
   );
 };
 
+/** The first question after a failure: what do visitors get now? */
+function StillServes({ project }: { project: Project }) {
+  const id = project.running_deployment_id;
+  const running = useAsk('getDeployment', { params: { id: id ?? '' } }, { enabled: id !== null });
+  if (id === null) return <Text>No version of this project serves.</Text>;
+  if (project.stopped) return <Text>The project is stopped; visitors get a page that says so.</Text>;
+  if (running.data === undefined) return null;
+  return (
+    <Text>
+      Visitors still get{' '}
+      <PageLink to="/deployments/$id" params={{ id }}>
+        {`deployment #${running.data.generation}`}
+      </PageLink>
+      , {commitText(running.data)}.
+    </Text>
+  );
+}
+
 function Loaded({ deployment }: { deployment: Deployment }) {
   const navigate = useNavigate();
   const project = useAsk('getProject', { params: { id: deployment.project_id } });
-  const role = useRoleReason('developer');
+  const reasonAgainst = useReasons(project.data);
   const cancel = useChange('cancelDeployment');
   const rollback = useChange('rollback', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
   const { lines, notes } = useLogStream(`/api/deployments/${deployment.id}/logs`);
@@ -62,7 +80,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           )}
           <OutLink href={deployment.url}>Open</OutLink>
           <Button
-            reason={role ?? whyNot('rollback_to', deployment.status) ?? (deployment.status === 'running' ? 'it is live' : null)}
+            reason={reasonAgainst('rollback_to', deployment.status) ?? (deployment.status === 'running' ? 'it is live' : null)}
             busy={rollback.busy}
             onClick={() => void rollback.run({ params: { id: deployment.project_id }, body: { deployment_id: deployment.id } })}
           >
@@ -70,7 +88,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           </Button>
           <Button
             look="danger"
-            reason={role ?? whyNot('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
+            reason={reasonAgainst('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
             busy={cancel.busy}
             onClick={() => void cancel.run({ params: { id: deployment.id } })}
           >
@@ -86,6 +104,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           <Text size="xs" tone="quiet">
             {deployment.error.code} · <OutLink href={`/docs/errors#${deployment.error.code}`}>what to do</OutLink>
           </Text>
+          {project.data !== undefined && <StillServes project={project.data} />}
         </Note>
       )}
       {deployment.waiting !== null && <Note title="It waits">{deployment.waiting}</Note>}

@@ -2,12 +2,13 @@ import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { call } from '../api/client.ts';
 import { queries, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Command } from '../parts/command.tsx';
 import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { LookStatus, proposedDockerfile, useRepositoryLook } from '../parts/repository.tsx';
 import { Button } from '../ui/controls.tsx';
 import { ManySelect, NumberField, Switch } from '../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
@@ -23,18 +24,25 @@ export const nameOf = (address: string): string =>
 
 export const Page = () => {
   const navigate = useNavigate();
-  const reason = useRoleReason('developer');
+  const reason = useReasons()('create_project', null);
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   const [git, setGit] = useState('');
   const [name, setName] = useState<string | null>(null);
   const [prefix, setPrefix] = useState<string | null>(null);
-  const [branch, setBranch] = useState<string>(PROJECT_DEFAULTS.branch);
-  const [dockerfile, setDockerfile] = useState<string>(PROJECT_DEFAULTS.dockerfile_path);
-  const [port, setPort] = useState<number | null>(PROJECT_DEFAULTS.container_port);
+  // Null until the person types: then the form has what a builder found, or the default.
+  const [typedBranch, setBranch] = useState<string | null>(null);
+  const [typedDockerfile, setDockerfile] = useState<string | null>(null);
+  const [typedPort, setPort] = useState<{ port: number | null } | null>(null);
+  const look = useRepositoryLook();
   const [auth, setAuth] = useState(false);
   const [uses, setUses] = useState<string[]>([]);
   const shownName = name ?? nameOf(git);
   const shownPrefix = prefix ?? shownName;
+  const found = look.state?.url === git ? look.found : null;
+  const branch = typedBranch ?? found?.branch ?? PROJECT_DEFAULTS.branch;
+  const dockerfile = typedDockerfile ?? (found === null ? undefined : proposedDockerfile(found)?.path) ?? PROJECT_DEFAULTS.dockerfile_path;
+  const ports = found?.dockerfiles.find(({ path }) => path === dockerfile)?.ports ?? [];
+  const port = typedPort === null ? (ports[0] ?? PROJECT_DEFAULTS.container_port) : typedPort.port;
   const create = useChange('createProject');
   const errors = fieldErrors(create.error);
 
@@ -83,7 +91,9 @@ export const Page = () => {
               error={errors['git_url']}
               required
               autoFocus
+              onBlur={() => look.ask(git, typedBranch)}
             />
+            <LookStatus look={look} url={git} />
             <Columns most={2}>
               <TextField label="Name" value={shownName} onChange={setName} mono error={errors['name']} required />
               <TextField
@@ -95,13 +105,30 @@ export const Page = () => {
                 error={errors['domain_prefix']}
                 required
               />
-              <TextField label="Branch" value={branch} onChange={setBranch} mono error={errors['branch']} />
-              <TextField label="Dockerfile" value={dockerfile} onChange={setDockerfile} mono error={errors['dockerfile_path']} />
+              <TextField
+                label="Branch"
+                value={branch}
+                onChange={setBranch}
+                mono
+                error={errors['branch']}
+                suggestions={found?.branches ?? []}
+                onBlur={() =>
+                  typedBranch !== null && typedBranch !== found?.branch && look.ask(git, typedBranch === '' ? null : typedBranch)
+                }
+              />
+              <TextField
+                label="Dockerfile"
+                value={dockerfile}
+                onChange={setDockerfile}
+                mono
+                error={errors['dockerfile_path']}
+                suggestions={found?.dockerfiles.map(({ path }) => path) ?? []}
+              />
               <NumberField
                 label="Container port"
-                help="the port on which the application listens"
+                help={ports.length > 1 ? `the Dockerfile exposes ${ports.join(', ')}` : 'the port on which the application listens'}
                 value={port}
-                onChange={setPort}
+                onChange={(value) => setPort({ port: value })}
                 error={errors['container_port']}
               />
             </Columns>

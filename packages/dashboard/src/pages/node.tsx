@@ -2,7 +2,7 @@ import type { Node } from '@berth/wire/node';
 import { useParams } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -42,7 +42,7 @@ export const Page = () => {
 };
 
 function Loaded({ node }: { node: Node }) {
-  const reason = useRoleReason('admin');
+  const reasonAgainst = useReasons();
   const [asking, setAsking] = useState(false);
   const params = { id: node.id };
   const drain = useChange('drainNode', () => setAsking(false));
@@ -61,17 +61,17 @@ function Loaded({ node }: { node: Node }) {
       actions={
         <>
           {node.schedulable ? (
-            <Button reason={reason} busy={cordon.busy} onClick={() => void cordon.run({ params })}>
+            <Button reason={reasonAgainst('cordon', node)} busy={cordon.busy} onClick={() => void cordon.run({ params })}>
               Cordon
             </Button>
           ) : (
-            <Button reason={reason} busy={uncordon.busy} onClick={() => void uncordon.run({ params })}>
+            <Button reason={reasonAgainst('uncordon', node)} busy={uncordon.busy} onClick={() => void uncordon.run({ params })}>
               Uncordon
             </Button>
           )}
           <Button
             look="danger"
-            reason={reason ?? (node.role === 'builder' ? 'a builder has no projects to move' : null)}
+            reason={reasonAgainst('drain', node) ?? (node.role === 'builder' ? 'a builder has no projects to move' : null)}
             onClick={() => setAsking(true)}
           >
             Drain …
@@ -118,16 +118,18 @@ function Loaded({ node }: { node: Node }) {
             {(view) => (
               <>
                 <Text>
-                  Budget for datasets: {bytesText(view.budget_bytes)}, {bytesText(view.free_bytes)} of it free.
+                  Budget of datasets, images and build cache: {bytesText(view.budget_bytes)},{' '}
+                  {view.free_bytes < 0 ? `exceeded by ${bytesText(-view.free_bytes)}` : `${bytesText(view.free_bytes)} of it free`}.
                 </Text>
                 {view.unavailable !== undefined && <Text tone="quiet">{view.unavailable}</Text>}
                 {view.evict.length > 0 && (
                   <Table
                     label="What would be evicted, in order"
                     rows={view.evict}
-                    id={(row) => `${row.kind} ${row.name}`}
+                    id={(row) => `${row.kind} ${row.name} ${row.bytes}`}
                     cells={[
                       { head: 'Evicted next', rowHead: true, cell: (row) => row.name },
+                      { head: 'Kind', cell: (row) => row.kind.replace('_', ' ') },
                       { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
                       { head: 'Why', cell: (row) => row.why },
                     ]}

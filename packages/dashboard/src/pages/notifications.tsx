@@ -32,7 +32,7 @@ export const Page = () => {
 function Notifications({ isAdmin }: { isAdmin: boolean }) {
   const list = useList('listNotifications', { query: { limit: 200 } });
   const projects = useList('listProjects', { query: { limit: 200 } });
-  const projectName = useProjectNames();
+  const projectName = useProjectNames(list.items.flatMap((row) => row.projects));
   const [name, setName] = useState('');
   const [kind, setKind] = useState<NotificationKind>('webhook');
   const [target, setTarget] = useState('');

@@ -35,9 +35,9 @@ export const Page = () => {
   const busy = useBusy();
   const latest = useList('listDeployments', { query: { limit: 50 } });
   const events = useAsk('events', { query: { limit: 1 } });
-  const projectName = useProjectNames();
   const seen = new Set<string>();
   const newest = latest.items.filter(({ project_id }) => (seen.has(project_id) ? false : seen.add(project_id)));
+  const projectName = useProjectNames([...attention.items, ...busy.items, ...newest].map(({ project_id }) => project_id));
   const needs: Need[] = [
     ...attention.items
       .filter(({ status }) => status === 'failed')

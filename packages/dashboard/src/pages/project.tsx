@@ -1,10 +1,9 @@
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
-import { whyNotProject } from '@berth/wire/can';
 import { useNavigate, useParams } from '@tanstack/react-router';
 import { lazy, Suspense, useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useProjectReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -68,7 +67,7 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
     { params: { id: project.running_deployment_id ?? '' } },
     { enabled: project.running_deployment_id !== null },
   );
-  const role = useRoleReason('developer');
+  const reasonAgainst = useProjectReasons(project);
   const [asking, setAsking] = useState<'stop' | null>(null);
   const open = (deployment: Deployment): void => void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
   const deploy = useChange('createDeployment', open);
@@ -76,7 +75,6 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
   const start = useChange('startProject', open);
   const stop = useChange('stopProject', () => setAsking(null));
   const rollback = useChange('rollback', open);
-  const condition = { deleting: project.deleting, stopped: project.stopped, running: project.running_deployment_id !== null };
   const params = { id: project.id };
   const error = deploy.error ?? restart.error ?? start.error ?? rollback.error;
   return (
@@ -87,31 +85,27 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
         <>
           <OutLink href={project.url}>Open</OutLink>
           {project.stopped && (
-            <Button reason={role ?? whyNotProject('start', condition)} busy={start.busy} onClick={() => void start.run({ params })}>
+            <Button reason={reasonAgainst('start')} busy={start.busy} onClick={() => void start.run({ params })}>
               Start
             </Button>
           )}
-          <Button
-            look="main"
-            reason={role ?? (project.deleting ? 'it is being deleted' : null)}
-            busy={deploy.busy}
-            onClick={() => void deploy.run({ params, body: {} })}
-          >
+          <Button look="main" reason={reasonAgainst('deploy')} busy={deploy.busy} onClick={() => void deploy.run({ params, body: {} })}>
             Deploy
           </Button>
           <Menu
             label="More actions"
             items={[
-              { label: 'Restart', reason: role ?? whyNotProject('restart', condition), onClick: () => void restart.run({ params }) },
+              { label: 'Restart', reason: reasonAgainst('restart'), onClick: () => void restart.run({ params }) },
               {
                 label: 'Roll back to the release before',
-                reason: role ?? (deployments.items.some(({ status }) => status === 'retired') ? null : 'no older release ran'),
+                reason:
+                  reasonAgainst('deploy') ?? (deployments.items.some(({ status }) => status === 'retired') ? null : 'no older release ran'),
                 onClick: () => void rollback.run({ params, body: {} }),
               },
               {
                 label: 'Stop',
                 danger: true,
-                reason: role ?? (project.stopped ? 'it is stopped already' : whyNotProject('stop', condition)),
+                reason: reasonAgainst('stop') ?? (project.stopped ? 'it is stopped already' : null),
                 onClick: () => setAsking('stop'),
               },
             ]}

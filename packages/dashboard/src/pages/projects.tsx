@@ -4,7 +4,7 @@ import { keepPreviousData, useQueries } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useDeferredValue } from 'react';
 import { Page as Head } from '../app/page.tsx';
-import { useRoleReason } from '../app/session.tsx';
+import { useReasons } from '../app/session.tsx';
 import { ask, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { useAttention } from '../parts/attention.ts';
@@ -51,7 +51,7 @@ export const Page = () => {
   const attention = useAttention();
   const failed = new Map(attention.items.filter(({ status }) => status === 'failed').map((item) => [item.project_id, item]));
   const nodeName = useNodeNames();
-  const reason = useRoleReason('developer');
+  const reason = useReasons()('create_project', null);
   return (
     <Head
       title="Projects"

@@ -12,7 +12,7 @@ import { OutLink, PageLink, Text } from '../ui/text.tsx';
 /** The routes of running deployments. A deployment runs only after every entry point of the proxy confirmed its route. */
 export const Page = () => {
   const running = useList('listDeployments', { query: { status: 'running', limit: 100 } });
-  const projectName = useProjectNames();
+  const projectName = useProjectNames(running.items.map(({ project_id }) => project_id));
   const nodeName = useNodeNames();
   return (
     <Head

@@ -1,7 +1,7 @@
 /** Changes: one request, its progress, and its error where it belongs. The page shows the new state when the control plane has it. */
 import { useMutation } from '@tanstack/react-query';
 import { useRef } from 'react';
-import type { CallInput } from '@berth/wire/client';
+import { ApiError, type CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { call } from '../api/client.ts';
 import { queries } from '../api/queries.ts';
@@ -27,6 +27,10 @@ export function useChange<N extends RouteName>(
     onSuccess: (answer) => {
       void queries.invalidateQueries();
       then?.(answer);
+    },
+    onError: (error) => {
+      // The page then shows the values of the others, beside the text that the person typed.
+      if (error instanceof ApiError && error.code === 'changed_meanwhile') void queries.invalidateQueries();
     },
   });
   /** The same change again while it runs is a double click, or a second Enter on a slow network. */

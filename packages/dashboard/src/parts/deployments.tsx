@@ -49,7 +49,7 @@ type DeploymentsProps = {
   empty: readonly string[];
 };
 export function Deployments({ items, more, withProject = false, stopped = false, label, empty }: DeploymentsProps) {
-  const projectName = useProjectNames();
+  const projectName = useProjectNames(withProject ? items.map(({ project_id }) => project_id) : []);
   const nodeName = useNodeNames();
   if (items.length === 0) return <Empty words={empty}>No deployments yet. Start the first one:</Empty>;
   const cells: Cell<DeploymentItem>[] = [

@@ -2,7 +2,7 @@
 import type { Member, Project } from '@berth/wire/project';
 import { MEMBER_ROLES } from '@berth/wire/project';
 import { useEffect, useState } from 'react';
-import { hasRole, useMe } from '../app/session.tsx';
+import { hasRole, useMe, useProjectReasons } from '../app/session.tsx';
 import { useAskWithTag, useList } from '../api/queries.ts';
 import { Button, Menu } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
@@ -53,7 +53,8 @@ function MembersForm({ project }: { project: Project }) {
   };
   const others = users.items.filter(({ id }) => !members.some(({ user_id }) => user_id === id));
   const without = (id: string): Member[] => members.filter(({ user_id }) => user_id !== id);
-  const reason = project.deleting ? 'the project is being deleted' : user === '' ? 'choose a person' : null;
+  const impossible = useProjectReasons(project)('edit_members');
+  const reason = impossible ?? (user === '' ? 'choose a person' : null);
   return (
     <Column>
       {members.length === 0 && (
@@ -119,12 +120,14 @@ function MembersForm({ project }: { project: Project }) {
                         items={[
                           ...MEMBER_ROLES.filter((one) => one !== row.role).map((one) => ({
                             label: `Make ${one}`,
+                            reason: impossible,
                             onClick: () =>
                               save(members.map((member) => (member.user_id === row.user_id ? { ...member, role: one } : member))),
                           })),
                           {
                             label: 'Remove',
                             danger: true,
+                            reason: impossible,
                             onClick: () => (members.length === 1 ? setLastOne(true) : save(without(row.user_id))),
                           },
                         ]}

@@ -4,7 +4,7 @@ import { FORGES, type Forge } from '@berth/wire/hook';
 import { ApiError } from '@berth/wire/client';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
-import { useRoleReason } from '../app/session.tsx';
+import { useProjectReasons } from '../app/session.tsx';
 import { useAsk, useAskWithTag, useList } from '../api/queries.ts';
 import { Button, Copy, Menu } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
@@ -26,7 +26,7 @@ import { bytesText, durationText } from './time-text.ts';
 type Tab = { project: Project };
 
 export function Env({ project }: Tab) {
-  const reason = useRoleReason('developer');
+  const reason = useProjectReasons(project)('set_env');
   const secrets = useList('listSecrets', { params: { id: project.id } });
   const [name, setName] = useState('');
   const [value, setValue] = useState('');
@@ -247,17 +247,24 @@ export function Data({ project }: Tab) {
 export function Domains({ project }: Tab) {
   const domains = useAsk('projectDomains', { params: { id: project.id } });
   const tagged = useAskWithTag('getProject', { params: { id: project.id } });
-  const reason = useRoleReason('developer');
+  const reason = useProjectReasons(project)('edit_project');
   const [typed, setTyped] = useState('');
-  const change = useChange('patchProject', () => setTyped(''));
-  const save = (next: string[]): void => {
-    const etag = tagged.data?.etag;
+  const [removing, setRemoving] = useState<string | null>(null);
+  const change = useChange('patchProject', () => {
+    setTyped('');
+    setRemoving(null);
+  });
+  /** The list and its ETag are of one answer: with the list of another one, the change could undo that of another person. */
+  const save = (next: (present: readonly string[]) => string[]): void => {
+    if (tagged.data === undefined) return;
+    const { answer, etag } = tagged.data;
     void change.run({
       params: { id: project.id },
-      body: { domains: next },
-      ...(etag === null || etag === undefined ? {} : { headers: { 'if-match': etag } }),
+      body: { domains: next(answer.domains) },
+      ...(etag === null ? {} : { headers: { 'if-match': etag } }),
     });
   };
+  const notYet = reason ?? (tagged.data === undefined ? 'the project is not read yet' : typed === '' ? 'it needs a domain' : null);
   return (
     <Column>
       <Panel title="Address" id="address">
@@ -277,14 +284,14 @@ export function Domains({ project }: Tab) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null && typed !== '') save([...project.domains, typed]);
+            if (notYet === null) save((present) => [...present, typed]);
           }}
         >
           <Column gap="sm">
             <TextField label="Domain" value={typed} onChange={setTyped} placeholder="www.example.org" />
-            {change.error !== null && change.error !== undefined && <Problem error={change.error} what="Saving" />}
+            {removing === null && change.error !== null && change.error !== undefined && <Problem error={change.error} what="Saving" />}
             <Row>
-              <Button type="submit" look="main" reason={reason ?? (typed === '' ? 'it needs a domain' : null)} busy={change.busy}>
+              <Button type="submit" look="main" reason={notYet} busy={change.busy}>
                 Add
               </Button>
               <Command words={['domain', 'add', typed === '' ? 'www.example.org' : typed, '--project', project.name]} />
@@ -317,7 +324,7 @@ export function Domains({ project }: Tab) {
                     head: 'Certificate',
                     cell: (row) =>
                       row.certificate === null ? (
-                        <Text tone="quiet">not checked yet</Text>
+                        <Text tone="quiet">{row.published ? 'not checked yet' : 'not published yet'}</Text>
                       ) : (
                         <>
                           <CertificateStatus certificate={row.certificate} />
@@ -335,7 +342,7 @@ export function Domains({ project }: Tab) {
                             label: 'Remove',
                             danger: true,
                             reason,
-                            onClick: () => save(project.domains.filter((domain) => domain !== row.domain)),
+                            onClick: () => setRemoving(row.domain),
                           },
                         ]}
                       />
@@ -347,13 +354,25 @@ export function Domains({ project }: Tab) {
           }
         </Answer>
       </Panel>
+      <Confirm
+        open={removing !== null}
+        onClose={() => setRemoving(null)}
+        title={`Remove ${removing ?? ''}?`}
+        action="Remove"
+        danger
+        busy={change.busy}
+        error={change.error === null || change.error === undefined ? null : (change.error as Error).message}
+        onConfirm={() => save((present) => present.filter((domain) => domain !== removing))}
+      >
+        <Text>Its visitors get no answer there any more. When the domain comes back, they sign in again.</Text>
+      </Confirm>
     </Column>
   );
 }
 
 export function Hook({ project }: Tab) {
   const hook = useAsk('getHook', { params: { id: project.id } });
-  const reason = useRoleReason('developer');
+  const reason = useProjectReasons(project)('set_hook');
   const [forge, setForge] = useState<Forge>('gitea');
   const [secret, setSecret] = useState<string | null>(null);
   const put = useChange('putHook', (answer) => setSecret(answer.secret));
@@ -502,7 +521,8 @@ const draftOf = (project: Project): Draft => Object.fromEntries(FIELDS.map((fiel
 
 function SettingsForm({ project, etag }: { project: Project; etag: string | null }) {
   const navigate = useNavigate();
-  const reason = useRoleReason('developer');
+  const reasonAgainst = useProjectReasons(project);
+  const reason = reasonAgainst('edit_project');
   const [start, setStart] = useState({ draft: draftOf(project), etag });
   const [draft, setDraft] = useState<Draft>(start.draft);
   const [deleting, setDeleting] = useState(false);
@@ -651,7 +671,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
           <Row>
             <Button
               look="danger"
-              reason={reason ?? (project.deleting ? 'it is being deleted already' : null)}
+              reason={reasonAgainst('delete_project') ?? (project.deleting ? 'it is being deleted already' : null)}
               onClick={() => setDeleting(true)}
             >
               Delete …

@@ -65,6 +65,15 @@ export function Button({
   );
 }
 
+type LinkButtonProps = { href: string; children: ReactNode; look?: 'main' | 'normal'; newTab?: boolean };
+/** A link to another program, for example a login, that is the main way on from a page. */
+export const LinkButton = ({ href, children, look = 'main', newTab = false }: LinkButtonProps) => (
+  <MantineButton component="a" href={href} variant={VARIANTS[look]} size="sm" {...(newTab ? { target: '_blank', rel: 'noreferrer' } : {})}>
+    {children}
+    {newTab && <span className="visually-hidden"> (opens a new tab)</span>}
+  </MantineButton>
+);
+
 const sentence = (text: string): string => `Not possible: ${text}`;
 
 type IconButtonProps = { label: string; children: ReactNode; onClick: () => void; pressed?: boolean };

@@ -1,6 +1,6 @@
 /** The text field, and the properties that every form field has. The first page loads this file and not the larger fields. */
 import { PasswordInput, TextInput } from '@mantine/core';
-import type { ReactNode } from 'react';
+import { type ReactNode, useId } from 'react';
 
 type Common = { label: string; help?: ReactNode; error?: string | null | undefined; required?: boolean; disabled?: boolean };
 export type Field<T> = Common & { value: T; onChange: (value: T) => void };
@@ -22,6 +22,9 @@ type TextFieldProps = Field<string> & {
   autoComplete?: string;
   name?: string;
   autoFocus?: boolean;
+  /** Proposals; any other text is possible too. */
+  suggestions?: readonly string[];
+  onBlur?: () => void;
 };
 export function TextField({
   value,
@@ -33,20 +36,35 @@ export function TextField({
   autoComplete = 'off',
   name,
   autoFocus,
+  suggestions = [],
+  onBlur,
   ...rest
 }: TextFieldProps) {
+  const listId = useId();
   const Input = secret ? PasswordInput : TextInput;
+  // Always a fragment: an input that moved to another parent would lose the focus when suggestions arrive.
   return (
-    <Input
-      {...common(rest)}
-      {...(secret ? {} : { type })}
-      value={value}
-      onChange={(event) => onChange(event.currentTarget.value)}
-      autoComplete={autoComplete}
-      {...(placeholder === undefined ? {} : { placeholder })}
-      {...(name === undefined ? {} : { name })}
-      {...(autoFocus === true ? { 'data-autofocus': true, autoFocus } : {})}
-      {...(mono ? { styles: { input: { fontFamily: 'var(--mantine-font-family-monospace)' } } } : {})}
-    />
+    <>
+      <Input
+        {...common(rest)}
+        {...(secret ? {} : { type })}
+        value={value}
+        onChange={(event) => onChange(event.currentTarget.value)}
+        autoComplete={autoComplete}
+        {...(placeholder === undefined ? {} : { placeholder })}
+        {...(name === undefined ? {} : { name })}
+        {...(onBlur === undefined ? {} : { onBlur })}
+        {...(suggestions.length === 0 ? {} : { list: listId })}
+        {...(autoFocus === true ? { 'data-autofocus': true, autoFocus } : {})}
+        {...(mono ? { styles: { input: { fontFamily: 'var(--mantine-font-family-monospace)' } } } : {})}
+      />
+      {suggestions.length > 0 && (
+        <datalist id={listId}>
+          {suggestions.map((text) => (
+            <option key={text} value={text} />
+          ))}
+        </datalist>
+      )}
+    </>
   );
 }

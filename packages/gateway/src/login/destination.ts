@@ -60,6 +60,7 @@ export function arrivalOf(destination: Destination, session: Session, redirects:
   // Without a challenge, a code could not be bound to the browser. /verify at that host creates a nonce and redirects here again.
   if (host === null || challenge === null) return target;
   const url = new URL(target);
-  const query = new URLSearchParams({ code: codes.mint(session, host, challenge), redirect: `${url.pathname}${url.search}${url.hash}` });
+  const code = codes.mint(session, host, challenge, redirects.claimOf(host));
+  const query = new URLSearchParams({ code, redirect: `${url.pathname}${url.search}${url.hash}` });
   return `${url.origin}/_oauth/session?${query.toString()}`;
 }

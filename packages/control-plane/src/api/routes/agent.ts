@@ -30,6 +30,7 @@ import { createVolumeReports } from '../volume-reports.ts';
 import { leaseToken, requiredToken } from '../lease-token.ts';
 import { sha256Of, newNodeSecret } from '../auth/secrets.ts';
 import type { Readers } from '../log-readers.ts';
+import { createNeighbours } from '../neighbours.ts';
 import { nodeView, taskView, time } from '../views.ts';
 
 /** A registration lists all containers and cached datasets of a node. Log lines arrive in batches of up to 1,000. */
@@ -51,6 +52,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   const { stores, driver, changes, limits, settings, holds, now, uptime, agents, nodeChanges, nodeNotes, quarantine, readers } = deps;
   const deletedDatasets = createDeletedDatasets(stores, changes);
   const volumeReports = createVolumeReports(stores, now);
+  const neighboursFor = createNeighbours(stores.nodes);
   const gitAccess = createGitAccess(deps);
   const hostKeysSeen = createHostKeysSeen(deps);
   const delivery = createDelivery(deps);
@@ -77,6 +79,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       const open = stores.tasks.lastOpen(node.id);
       const forget = await deletedDatasets.among(body.cached ?? []);
       const { remove, setAside } = await volumeReports(node, body.volumes);
+      const neighbours = await neighboursFor(body.neighbours_etag);
       return {
         ...nodeView(node, now(), limits),
         ...(secret === undefined ? {} : { node_secret: secret }),
@@ -84,6 +87,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
         ...(forget.length === 0 ? {} : { forget }),
         ...(remove.length === 0 ? {} : { remove_volumes: remove }),
         ...(setAside.length === 0 ? {} : { set_aside_volumes: setAside }),
+        ...(neighbours === undefined ? {} : { neighbours }),
         config_etag: configEtag(),
       };
     },

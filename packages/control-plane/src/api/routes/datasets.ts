@@ -1,16 +1,22 @@
 /** Routes of datasets: create, change, scan, read versions and history. */
 import type { Dataset } from '@berth/wire/dataset';
-import { decodeName, encodeName, TreeFormatError } from '@berth/wire/tree';
+import { decodeName, displayPath, encodeName, TreeFormatError } from '@berth/wire/tree';
+import { LRUCache } from 'lru-cache';
+import { type DiffTotals, diffPage } from '../dataset-diff.ts';
 import type { HistoryFilter } from '../../domain/dataset-stores.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { nfsPathProblem, sharePath } from '../../domain/paths.ts';
-import type { DatasetRecord } from '../../domain/records.ts';
+import type { DatasetRecord, DatasetVersionRecord } from '../../domain/records.ts';
 import { datasetView, historyView, versionView } from '../dataset-views.ts';
 import type { Define, SetEtag } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { checkIfMatch } from '../etag.ts';
+import { growingTo } from '../lru.ts';
 import { pageOf } from '../page.ts';
 import { datasetEtag } from '../resource-etags.ts';
+
+/** Pairs of versions whose totals are kept. */
+const TOTALS_KEPT = 200;
 
 export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'changes' | 'checkFolder' | 'settings' | 'now'>): void {
   const { stores, changes, checkFolder, settings, now } = deps;
@@ -80,6 +86,39 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     return { items: items.map(historyView), next_cursor: next };
   });
 
+  /** Versions do not change, so the totals of two stay right. */
+  const totals = new LRUCache<string, DiffTotals>(growingTo(TOTALS_KEPT));
+
+  route('datasetDiff', async ({ params, query }) => {
+    const { limit, cursor } = pageOf(query);
+    if (cursor !== null && !/^\d{1,6}$/.test(cursor)) throw invalid('cursor', 'format', 'must be the next_cursor of an earlier page');
+    const dataset = await stores.datasets.get(params.id);
+    const found = await stores.datasets.versionsOf(dataset.id, [query.from, query.to]);
+    const versionAt = (version: number): DatasetVersionRecord => {
+      const row = found.find((one) => one.version === version);
+      if (row === undefined) throw noVersion(dataset, version);
+      return row;
+    };
+    const [from, to] = [versionAt(query.from), versionAt(query.to)];
+    const load = async (digest: string): Promise<string> => {
+      const text = (await stores.datasets.trees(dataset.id, [digest])).get(digest);
+      if (text === undefined) throw new DomainError('not_found', `a version of ${dataset.name} was removed during the comparison`);
+      return text;
+    };
+    const offset = Number(cursor ?? 0);
+    const key = `${dataset.id} ${from.manifest_digest} ${to.manifest_digest}`;
+    const roots = { from: from.manifest_digest, to: to.manifest_digest };
+    const page = await diffPage(roots, load, { offset, limit, known: totals.get(key) ?? null });
+    totals.set(key, page.totals);
+    return {
+      from: versionView(from),
+      to: versionView(to),
+      totals: page.totals,
+      items: page.items.map((item) => ({ ...item, path: displayPath(item.path) })),
+      next_cursor: page.hasMore ? String(offset + page.items.length) : null,
+    };
+  });
+
   route('scanDataset', async ({ params, body, setEtag }) => {
     if (!settings.hasShare) {
       const { name } = await stores.datasets.get(params.id);
@@ -90,6 +129,13 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     changes.notify('datasets', 'events');
     return view(dataset, setEtag);
   });
+}
+
+/** Says whether the version never existed or was removed. */
+function noVersion({ name, version: newest }: DatasetRecord, version: number): DomainError {
+  if (newest === null) return new DomainError('not_found', `${name} has no version yet`);
+  if (version > newest) return new DomainError('not_found', `${name} has no version ${version}; its newest is ${newest}`);
+  return new DomainError('not_found', `version ${version} of ${name} was removed: Berth keeps the newest versions and those in use`);
 }
 
 /** The API shows a path as text, or encoded if it is not UTF-8. So a filter may have either form. A final `/` means a folder. */

@@ -2,7 +2,6 @@
 import type { CreatedBy, Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ProjectAccess } from '../../domain/access.ts';
-import type { Topic } from '../../domain/changes.ts';
 import type { DeploymentRecord, DeploymentSummary } from '../../domain/records.ts';
 import type { DeploymentFilter } from '../../domain/stores.ts';
 import type { NewDeployment } from '../../flow/drive.ts';
@@ -11,18 +10,17 @@ import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
-import { type Holds, readUntil } from '../holds.ts';
+import { createHoldWhile } from '../hold-while.ts';
+import type { Holds } from '../holds.ts';
 import { deploymentKey, keyOf } from '../idempotency.ts';
 import { pageOf } from '../page.ts';
 import { type DeploymentContext, type DeploymentData, deploymentItem, deploymentView } from '../views.ts';
 
 type RequestedDeployment = Pick<NewDeployment, 'commit' | 'note' | 'rollbackOf' | 'trigger'>;
 
-/** Poll interval of a held request without a notification. */
-const POLL_MS = 5_000;
-
 export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }): void {
-  const { stores, driver, changes, settings, holds } = deps;
+  const { stores, driver, changes, settings } = deps;
+  const holdWhile = createHoldWhile(deps);
 
   /** Reads the related records of several deployments. `running`: complete records of those that run. */
   async function contextsOf(
@@ -145,7 +143,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
       const deployment = await view(await stores.deployments.get(params.id));
       return { deployment, etag: etagOf(JSON.stringify(deployment)) };
     };
-    const result = await holdWhile(read, knownEtag, { waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
+    const result = await holdWhile(read, { knownEtag, waitSeconds: query.wait ?? 0, topic: `logs:${params.id}`, holder: user.id }, reply);
     // The rights may have ended while the request was held.
     if ((query.wait ?? 0) > 0) await recheck();
     setEtag(result.etag);
@@ -153,28 +151,6 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
     void reply.code(304).send();
     return SENT;
   });
-
-  /** Holds the request while the ETag is `knownEtag`. Reads after each notification and every 5 s: another control plane may change it. */
-  async function holdWhile<T extends { etag: string }>(
-    read: () => Promise<T>,
-    knownEtag: string | undefined,
-    { waitSeconds, topic, holder }: { waitSeconds: number; topic: Topic; holder: string },
-    reply: FastifyReply,
-  ): Promise<T> {
-    const hold = waitSeconds === 0 || knownEtag === undefined ? null : holds.begin('deployments', reply.raw, holder);
-    if (hold === null) return read();
-    const end = performance.now() + waitSeconds * 1000;
-    const isNew = (result: T): boolean => !matchesEtag(knownEtag, result.etag);
-    try {
-      for (;;) {
-        const waitMs = Math.min(POLL_MS, end - performance.now());
-        const result = await readUntil(read, isNew, { changes, topic, waitMs, hold });
-        if (isNew(result) || hold.ended() || performance.now() >= end) return result;
-      }
-    } finally {
-      hold.release();
-    }
-  }
 
   route('cancelDeployment', async ({ params }) => view(await driver.advance(params.id, { type: 'cancel' })));
 }

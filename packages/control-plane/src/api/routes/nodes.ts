@@ -2,7 +2,8 @@
 import type { Node, ObservedContainer } from '@berth/wire/node';
 import { planEviction } from '@berth/wire/eviction';
 import { LABELS } from '@berth/wire/vocabulary';
-import type { ProjectAccess } from '../../domain/access.ts';
+import { type ProjectAccess, seesAll } from '../../domain/access.ts';
+import { previewDisk } from '../../domain/disk-preview.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { freeStorage } from '../../domain/placement.ts';
 import type { DrainRecord, NodeRecord } from '../../domain/records.ts';
@@ -13,7 +14,7 @@ import type { ApiDeps } from '../deps.ts';
 import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
 import { maySee, volumesView } from './volumes.ts';
-import { copyView, drainView, nodeView } from '../views.ts';
+import { copyView, diskView, drainView, nodeView } from '../views.ts';
 
 export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeChangeLog }): void {
   const { stores, driver, changes, limits, now, nodeChanges } = deps;
@@ -60,10 +61,11 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     return one;
   };
 
-  /** Retries if the drain loop writes at the same time. Throws busy. */
+  /** Retries if the drain loop writes at the same time. Throws busy, being_deleted. */
   async function setDrain(id: string, next: (present: DrainRecord | null) => DrainRecord): Promise<NodeRecord> {
     for (let tries = 0; tries < 10; tries++) {
       const node = await stores.nodes.get(id);
+      if (node.deleting_at !== null) throw new DomainError('being_deleted', `${node.hostname} is being deleted`);
       const drain = next(node.drain);
       if (drain === node.drain) return node;
       const set = await stores.nodes.setDrain(id, drain, node.drain);
@@ -113,32 +115,19 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   route('nodeDisk', async ({ params, query, access }) => {
     const node = await stores.nodes.get(params.id);
-    const [free_bytes, wanted_bytes] = [freeStorage(node), query.bytes ?? 0];
-    const room = planEviction({ cached: node.cached, free: free_bytes, wanted: wanted_bytes, max: node.max_storage });
+    const wanted_bytes = query.bytes ?? 0;
     const all = await stores.volumes.onNode(node.id);
     const seen = await stores.projects.visible([...new Set(all.map((copy) => copy.project_id))], access);
     // A deleted project has no members: admins see what it left.
     const copies = all.filter((copy) => seen.has(copy.project_id) || (access.isAdmin && maySee(copy, access))).map(volumesView);
     return {
-      disk: node.disk,
+      disk: diskView(node.disk),
       budget_bytes: node.max_storage,
-      free_bytes,
       wanted_bytes,
-      enough: room.enough,
-      evict: room.evict.map((one) => ({
-        kind: 'dataset' as const,
-        name: `${one.name ?? one.dataset_id} v${one.version}`,
-        bytes: one.bytes,
-        why:
-          one.recopyable === true
-            ? `only kept releases use it, and the share still has it; last used ${one.last_used_at}`
-            : `no container and no kept release uses it; last used ${one.last_used_at}`,
-      })),
-      kept_bytes: room.pinned,
+      ...previewDisk(node, { free: freeStorage(node), wanted: wanted_bytes, namesImages: seesAll(access) }),
       volumes: copies.flatMap(({ project, folders, kept_of_deleted }) =>
         folders.map(({ name, bytes }) => ({ project, name, bytes, kept_of_deleted })),
       ),
-      unavailable: UNLISTED,
     };
   });
 
@@ -153,6 +142,3 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   route('deleteNode', async ({ params, query, access }) => view(await driver.deleteNode(params.id, query.force ?? false), access));
 }
-
-const UNLISTED =
-  'agents report images and build cache as totals only: old images go by KEEP_RELEASES after each task, and Berth does not limit the build cache';

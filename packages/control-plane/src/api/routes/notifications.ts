@@ -12,10 +12,11 @@ import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { pageOf } from '../page.ts';
+import { NO_NOTIFICATION } from '../rights.ts';
 import { time } from '../views.ts';
 
 const SECRET_BYTES = 32;
-const NO_NOTIFICATION = 'no notification has this id or name';
+const HIDDEN = 'about projects that you may not see';
 
 export function notificationRoutes(route: Define, { stores, vault, settings, sendNotice, uptime, now }: ApiDeps): void {
   const rules: TargetRules = settings.notify;
@@ -104,10 +105,15 @@ export function notificationRoutes(route: Define, { stores, vault, settings, sen
     return deliveryView(ended);
   });
 
-  route('listNotificationDeliveries', async ({ params, query, user }) => {
+  route('listNotificationDeliveries', async ({ params, query, user, access }) => {
     const { id } = await own(params.id, user, 'viewer');
     const { items, next } = await stores.notifications.deliveries(id, pageOf(query));
-    return { items: items.map(deliveryView), next_cursor: next };
+    // The notification may have had other projects, or all, at that time.
+    const projectsOf = ({ message }: NoticeRecord): string[] => message.items.flatMap((item) => item.seen.project_ids);
+    const seen = await stores.projects.visible([...new Set(items.flatMap(projectsOf))], access);
+    const isHidden = (notice: NoticeRecord): boolean => projectsOf(notice).some((project) => !seen.has(project));
+    const views = items.map((notice) => ({ ...deliveryView(notice), ...(isHidden(notice) ? { title: HIDDEN } : {}) }));
+    return { items: views, next_cursor: next };
   });
 }
 

@@ -93,8 +93,14 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
 
   route('listProjects', async ({ query, user, access }) => {
     const { name, find, attention } = query;
-    const ids = attention === true ? { ids: deps.certificates?.projectsWithProblem() ?? [] } : {};
-    const filter = { ...(name === undefined ? {} : { name }), ...(find === undefined ? {} : { find }), ...ids };
+    const wanted = query.ids?.split(',');
+    const troubled = attention === true ? (deps.certificates?.projectsWithProblem() ?? []) : undefined;
+    const ids = troubled === undefined || wanted === undefined ? (troubled ?? wanted) : troubled.filter((id) => wanted.includes(id));
+    const filter = {
+      ...(name === undefined ? {} : { name }),
+      ...(find === undefined ? {} : { find }),
+      ...(ids === undefined ? {} : { ids }),
+    };
     const { items, next } = await stores.projects.list(pageOf(query), filter, access);
     const running = await stores.projects.runningDeployments(items.map((p) => p.id));
     return {

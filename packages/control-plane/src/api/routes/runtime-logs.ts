@@ -259,15 +259,23 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
     }
 
     type Live = { channel: Channel; end: number; signal: AbortSignal };
-    /** Sends the lines before now. `end`: the position in the channel of the new lines, which this overlaps with. */
-    async function sendFirst(target: Target, node: NodeRecord, begin: Begin, live: Live): Promise<Overlap> {
+    /**
+     * Sends the lines before now. `end`: the position in the channel of the new lines, which this overlaps with. `problem`: why lines are
+     * missing.
+     */
+    async function sendFirst(
+      target: Target,
+      node: NodeRecord,
+      begin: Begin,
+      live: Live,
+    ): Promise<{ overlap: Overlap; problem: string | null }> {
       const request = { deployment_id: target.id, node_id: node.id, until: null, stream: null, bytes: FIRST_BYTES };
-      const { channel } = await readers.read({ ...request, ...begin.range }, live.signal);
+      const { channel, problem } = await readers.read({ ...request, ...begin.range }, live.signal);
       const lines = linesIn(channel).filter((line) => begin.known === null || line.at > begin.known[line.stream]);
       const overlap = createOverlap(lines, live.channel.until(live.end), begin.known ?? { stdout: '', stderr: '' });
       const [first] = lines;
       // The agent leaves out what the viewer did not ask for, too; the channel drops only what does not fit into its bytes.
-      const count = (begin.known === null ? 0 : channel.leftOut()) + channel.dropped();
+      const count = (begin.countsLeftOut ? channel.leftOut() : 0) + channel.dropped();
       await recheck();
       if (count > 0 && first !== undefined) {
         const from = begin.range.after === null ? null : timeIn(begin.range.after, channel);
@@ -279,7 +287,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           await sendAll(lines.slice(i, i + LINES_AT_ONCE).flatMap((line) => lineEvent(target.id, line, channel)));
         }
       });
-      return overlap;
+      return { overlap, problem };
     }
 
     /** Ends the stream if the viewer does not take what `work` sends: what it does not take stays in memory. */
@@ -294,6 +302,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
 
     async function source(target: Target, signal: AbortSignal, isEnding: () => boolean): Promise<void> {
       let said = '';
+      let unread = 0;
       const gone = async (node: string | null, message: string): Promise<void> => {
         if (said !== message) await sendGone({ deployment_id: target.id, node, message });
         said = message;
@@ -318,11 +327,37 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
         try {
           const { channel } = held;
           let at = channel.end();
-          let overlap: Overlap | null = await sendFirst(target, node, beginOf(target.id), { channel, end: at, signal });
+          /** No line has come yet whose number would show that lines before it are missing. */
+          let isUnnumbered = readers.isShared && channel.isWhole() === null;
+          const began = now();
+          const first = await sendFirst(target, node, beginOf(target.id), { channel, end: at, signal });
+          if (first.problem !== null) {
+            await gone(node.hostname, first.problem);
+            // Once more, for the lines that are missing. New lines do not wait longer.
+            if (unread++ === 0) {
+              await pause(LOOK_MS, signal);
+              continue;
+            }
+          }
+          let overlap: Overlap | null = first.overlap;
           // Ends the comparison soon: the clock of the node may be set back.
-          const overlapUntil = performance.now() + OVERLAP_MS;
+          let overlapUntil = performance.now() + OVERLAP_MS;
           let before: string | null = null;
           for (;;) {
+            if (isUnnumbered && channel.isWhole() !== null) {
+              isUnnumbered = false;
+              // The agent reads the log for a viewer at another control plane, too. What it sent between the read and the first batch here
+              // may be lost with that control plane, so a second read has it.
+              if (channel.isWhole() === false) {
+                at = channel.end();
+                const hasBegun = positions.has(target.id) || resumed.has(target.id) || !firsts.has(target.id);
+                const begin = hasBegun ? beginOf(target.id) : beginSince(began);
+                const second = await sendFirst(target, node, begin, { channel, end: at, signal });
+                if (second.problem !== null) await gone(node.hostname, second.problem);
+                overlap = second.overlap;
+                overlapUntil = performance.now() + OVERLAP_MS;
+              }
+            }
             if (performance.now() > overlapUntil) overlap = null;
             const items = channel.after(at, LINES_AT_ONCE, PAGE_BYTES);
             if (items.length > 0) await checkRights();
@@ -349,7 +384,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
             const silent = performance.now() - (channel.heardAt() ?? held.since);
             if (silent > SILENT_MS)
               await gone(node.hostname, `node ${node.hostname} has sent nothing for ${Math.floor(SILENT_MS / 1000)} s`);
-            await waitFor(channel, () => channel.end() > at || channel.ended(), LOOK_MS, signal);
+            const isNumbered = (): boolean => isUnnumbered && channel.isWhole() !== null;
+            await waitFor(channel, () => channel.end() > at || channel.ended() || isNumbered(), LOOK_MS, signal);
             signal.throwIfAborted();
           }
         } finally {
@@ -360,15 +396,25 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       }
     }
 
-    type Begin = { range: { tail: number; since: number | null; after: string | null }; known: Position | null };
+    type Begin = { range: { tail: number; since: number | null; after: string | null }; known: Position | null; countsLeftOut: boolean };
+    /** Begins with the lines since a time of this control plane: the viewer has got none. The second is for the way to the agent. */
+    const beginSince = (time: number): Begin => ({
+      range: { tail: MAX_TAIL, since: time - 1_000, after: null },
+      known: null,
+      countsLeftOut: true,
+    });
     /** Where a source begins: after the last line that was shown, else with the lines that the request asks for. */
     function beginOf(id: string): Begin {
       const known = positions.get(id) ?? resumed.get(id);
       if (known !== undefined)
-        return { range: { tail: MAX_TAIL, since: null, after: known.stdout > known.stderr ? known.stdout : known.stderr }, known };
+        return {
+          range: { tail: MAX_TAIL, since: null, after: known.stdout > known.stderr ? known.stdout : known.stderr },
+          known,
+          countsLeftOut: true,
+        };
       // A deployment that starts while the stream is open is shown from its first line.
-      if (!firsts.has(id)) return { range: { tail: MAX_TAIL, since: null, after: null }, known: null };
-      return { range: { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null }, known: null };
+      if (!firsts.has(id)) return { range: { tail: MAX_TAIL, since: null, after: null }, known: null, countsLeftOut: false };
+      return { range: { tail: query.tail ?? DEFAULT_TAIL, since: rangeOf(query).since, after: null }, known: null, countsLeftOut: false };
     }
     const firsts = new Set<string>();
     /** Says that no container runs, after its stored last lines. */

@@ -7,7 +7,7 @@ import { datasetRow } from './dataset-rows.ts';
 import { below, pathKey, type Span } from './history-path.ts';
 import { keyAfter, paged } from '../pages.ts';
 
-type VersionMethods = Pick<DatasetStore, 'versions' | 'history'>;
+type VersionMethods = Pick<DatasetStore, 'versions' | 'versionsOf' | 'history'>;
 
 /** Versions read between two yields to the event loop. */
 const VERSIONS_A_TURN = 50;
@@ -28,6 +28,16 @@ export const versionMethods = ({ kysely }: Database): VersionMethods => ({
       (row) => [row.version],
       (row) => row,
     );
+  },
+
+  async versionsOf(id, versions) {
+    await datasetRow(kysely, id, false);
+    return kysely
+      .selectFrom('dataset_versions')
+      .selectAll()
+      .where('dataset_id', '=', id)
+      .where('version', 'in', [...versions])
+      .execute();
   },
 
   async history(id, filter, page) {

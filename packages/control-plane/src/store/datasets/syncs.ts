@@ -5,9 +5,6 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
  */
-import { isDeepStrictEqual } from 'node:util';
-import type { TaskReport } from '@berth/wire/task';
-import { isOpenTask, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError } from '../../domain/errors.ts';
 import type { TaskRecord } from '../../domain/records.ts';
 import type { NewSync, TaskStore } from '../../domain/stores.ts';
@@ -15,7 +12,7 @@ import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';
 import type { Row } from '../engine/tables.ts';
-import { isSync, taskRow } from '../task-row.ts';
+import { isSync, repeatedReport, taskRow } from '../task-row.ts';
 
 type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
 type Sync = TaskRecord<'sync'>;
@@ -62,7 +59,7 @@ export function syncMethods(db: Database): SyncMethods {
           .returning('status')
           .executeTakeFirst(),
       );
-      return { status: ended?.status ?? repeated(syncOf(await taskRow(db.kysely, id)), leaseToken, report) };
+      return { status: ended?.status ?? repeatedReport(syncOf(await taskRow(db.kysely, id)), leaseToken, report) };
     },
 
     async loseSync(task, why, now) {
@@ -129,13 +126,4 @@ async function openSync(tx: Tx, { node_id, payload: { dataset } }: NewSync): Pro
   const same = ({ payload }: Sync): boolean =>
     payload.dataset.dataset_id === dataset.dataset_id && payload.dataset.version === dataset.version;
   return open.map(syncOf).find(same) ?? null;
-}
-
-/** Answers a report on a task that has ended or has another attempt. */
-function repeated(task: Sync, token: string | null, report: TaskReport): TaskState {
-  if (task.kind !== 'sync') throw new Error(`task ${task.id} is a ${String(task.kind)} task: a plan ends it`);
-  if (task.lease_token === null || task.lease_token !== token) throw new DomainError('stale_lease');
-  if (isOpenTask(task.status)) throw new DomainError('stale_lease');
-  if (task.report === null || !isDeepStrictEqual(task.report, report)) throw new DomainError('task_over', `the task is ${task.status}`);
-  return task.status;
 }

@@ -206,7 +206,7 @@ export type Tables = {
     id: string;
     kind: TaskKind;
     status: TaskState;
-    /** Null only for `sync` and `clean`. */
+    /** Null only for `sync`, `clean` and looks before a project exists. */
     project_id: string | null;
     deployment_id: string | null;
     node_id: string;

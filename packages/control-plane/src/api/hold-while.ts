@@ -1,0 +1,37 @@
+/** Holds a request for a person while its answer is the one that the caller has (docs/interfaces.md "Held answers"). */
+import type { FastifyReply } from 'fastify';
+import type { Changes, Topic } from '../domain/changes.ts';
+import { matchesEtag } from './etag.ts';
+import { type Holds, readUntil } from './holds.ts';
+
+/** Poll interval of a held request without a notification. */
+const POLL_MS = 5_000;
+
+type Wait = {
+  /** The If-None-Match header. */
+  knownEtag: string | undefined;
+  waitSeconds: number;
+  topic: Topic;
+  /** The person to count. */
+  holder: string;
+};
+export type HoldWhile = <T extends { etag: string }>(read: () => Promise<T>, wait: Wait, reply: FastifyReply) => Promise<T>;
+
+/** Reads after each notification and every 5 s, because another control plane may change the answer. */
+export const createHoldWhile =
+  ({ changes, holds }: { changes: Changes; holds: Holds }): HoldWhile =>
+  async (read, { knownEtag, waitSeconds, topic, holder }, reply) => {
+    const hold = waitSeconds === 0 || knownEtag === undefined ? null : holds.begin('deployments', reply.raw, holder);
+    if (hold === null) return read();
+    const end = performance.now() + waitSeconds * 1000;
+    const isNew = (result: { etag: string }): boolean => !matchesEtag(knownEtag, result.etag);
+    try {
+      for (;;) {
+        const waitMs = Math.min(POLL_MS, end - performance.now());
+        const result = await readUntil(read, isNew, { changes, topic, waitMs, hold });
+        if (isNew(result) || hold.ended() || performance.now() >= end) return result;
+      }
+    } finally {
+      hold.release();
+    }
+  };

@@ -1,0 +1,99 @@
+/** Routes of looks into repositories before their projects exist. */
+import { randomUUID } from 'node:crypto';
+import { type FailureCode, FAILURES } from '@berth/wire/errors';
+import { RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
+import { Value } from 'typebox/value';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import { gitUrlProblem } from '../../domain/git-url.ts';
+import { branchProblem } from '../../domain/git-ref.ts';
+import { chooseBuilder, CLAIM_MS, LOOK_MS, type RepositoryLookRecord } from '../../domain/repository-looks.ts';
+import { type Define, SENT } from '../define.ts';
+import type { ApiDeps } from '../deps.ts';
+import { etagOf, matchesEtag } from '../etag.ts';
+import { createHoldWhile } from '../hold-while.ts';
+import type { Holds } from '../holds.ts';
+import { time } from '../views.ts';
+
+/** Requests of one person within the window, and their open looks. Each control plane counts for itself. */
+const MOST_IN_WINDOW = 20;
+const WINDOW_MS = 60_000;
+const OPEN_OF_ONE = 3;
+
+type Deps = Pick<ApiDeps, 'stores' | 'changes' | 'limits' | 'settings' | 'now' | 'uptime'> & { holds: Holds };
+
+export function repositoryLookRoutes(route: Define, { stores, changes, limits, settings, now, uptime, holds }: Deps): void {
+  const holdWhile = createHoldWhile({ changes, holds });
+  const asked = new Map<string, { id: string; at: number }[]>();
+  let turn = 0;
+
+  /** Throws too_many_requests. */
+  async function checkRate(userId: string): Promise<void> {
+    for (const [user, list] of asked) {
+      const recent = list.filter(({ at }) => at > now() - WINDOW_MS && at <= now());
+      if (recent.length > 0) asked.set(user, recent);
+      else asked.delete(user);
+    }
+    const mine = asked.get(userId) ?? [];
+    if (mine.length >= MOST_IN_WINDOW)
+      throw new DomainError('too_many_requests', `you asked ${MOST_IN_WINDOW} times within a minute; try again in a minute`);
+    if (mine.length < OPEN_OF_ONE) return;
+    const open = new Set(await stores.repositoryLooks.open());
+    if (mine.filter(({ id }) => open.has(id)).length >= OPEN_OF_ONE)
+      throw new DomainError('too_many_requests', `${OPEN_OF_ONE} of your looks are still open; wait for their answers`);
+  }
+
+  route('createRepositoryLook', async ({ body, user, request }) => {
+    const { git_url, branch = null } = body;
+    const problem = gitUrlProblem(git_url, { allowedHosts: settings.allowedGitHosts }) ?? (branch === null ? null : branchProblem(branch));
+    if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
+    request.audited = { target: git_url };
+    const of = { git_url, branch };
+    const same = await stores.repositoryLooks.same(of, now());
+    if (same !== null) return view(same);
+    await checkRate(user.id);
+    const node = chooseBuilder(await stores.nodes.all(), now(), limits, turn++);
+    if (typeof node === 'string')
+      return { id: null, state: 'unavailable' as const, unavailable: node, ...of, requested_at: time(now()), found: null, error: null };
+    const { at } = await uptime.now();
+    const deadlines = { queue_deadline_at: at + CLAIM_MS, wall_deadline_at: at + LOOK_MS };
+    const payload = { repository: true as const, ...of };
+    const look = await stores.repositoryLooks.create({ id: randomUUID(), node_id: node.id, ...deadlines, payload }, now());
+    asked.set(user.id, [...(asked.get(user.id) ?? []), { id: look.id, at: now() }]);
+    changes.notify(`node:${node.id}`);
+    return view(look);
+  });
+
+  route('getRepositoryLook', async ({ params, query, user, recheck, setEtag, request, reply }) => {
+    const read = async () => {
+      const look = view(await stores.repositoryLooks.get(params.id));
+      return { look, etag: etagOf(JSON.stringify(look)) };
+    };
+    const knownEtag = request.headers['if-none-match'];
+    const waitSeconds = query.wait ?? 0;
+    const { look, etag } = await holdWhile(read, { knownEtag, waitSeconds, topic: 'looks', holder: user.id }, reply);
+    // The rights may have ended while the request was held.
+    if (waitSeconds > 0) await recheck();
+    setEtag(etag);
+    if (!matchesEtag(knownEtag, etag)) return look;
+    void reply.code(304).send();
+    return SENT;
+  });
+}
+
+/** Git refused, or it hides the repository. */
+const MAY_BE_PRIVATE = new Set<string>(['git_credentials', 'git_repository_not_found', 'git_key_refused'] satisfies FailureCode[]);
+const PRIVATE = 'A private repository cannot be read before its project exists: create the project, and then its deploy key or git token';
+
+function view(look: RepositoryLookRecord): RepositoryLook {
+  const { id, payload, report, status, created_at } = look;
+  const base = { id, git_url: payload.git_url, branch: payload.branch, requested_at: time(created_at) };
+  const result = report?.result ?? null;
+  if (status === 'completed') {
+    // The agent may be of a later version and report more.
+    const found = Value.Clean(RepositoryFound, structuredClone(result)) as RepositoryFound;
+    return { ...base, state: 'done', found, error: null };
+  }
+  if (look.finished_at === null) return { ...base, state: 'waiting', found: null, error: null };
+  const { code, message } = (typeof result === 'object' ? result?.error : null) ?? { code: 'task_failed', message: FAILURES.task_failed };
+  return { ...base, state: 'failed', found: null, error: { code, message: MAY_BE_PRIVATE.has(code) ? `${message}. ${PRIVATE}` : message } };
+}

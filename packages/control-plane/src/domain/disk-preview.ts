@@ -1,0 +1,82 @@
+/** The preview of evictions from a node: what its agent would evict to make room, with the reason. Pure. */
+import { type DiskStep, mustStay, planDisk } from '@berth/wire/eviction';
+import type { NodeDisk, NodeDiskView } from '@berth/wire/node';
+import type { NodeRecord } from './records.ts';
+
+type Preview = Omit<NodeDiskView, 'disk' | 'volumes' | 'budget_bytes' | 'wanted_bytes'>;
+type Evicted = NodeDiskView['evict'][number];
+
+/** Without this, the preview covers datasets only. */
+const NO_DISK = 'the agent of this node has not reported its disk';
+const NO_EVICTABLE =
+  'the agent of this node does not report which images and build cache it can evict, so this preview covers datasets only';
+
+/**
+ * `free`: what the agent reported as `free_storage`. `namesImages`: false for a caller who does not see all projects, because the name
+ * of an image has the name of its project.
+ */
+export function previewDisk(
+  { cached, max_storage, disk }: Pick<NodeRecord, 'cached' | 'max_storage' | 'disk'>,
+  { free, wanted, namesImages }: { free: number; wanted: number; namesImages: boolean },
+): Preview {
+  const evictable = disk?.evictable;
+  const shared = evictable?.own_disk === null ? evictable : null;
+  const own = evictable?.own_disk ?? null;
+  const [images, buildCache] = [disk?.images ?? 0, disk?.build_cache ?? 0];
+  const engineBytes = images + buildCache;
+  const cachedBytes = sum(cached);
+  const sharedBytes = shared === null ? 0 : engineBytes;
+  // `free_storage` counts only SVC_ROOT against MAX_STORAGE; images and build cache share it.
+  const budgetFree = shared === null || disk === null ? free : Math.min(free, max_storage - (disk.datasets ?? cachedBytes) - engineBytes);
+  const within = planDisk({
+    cached,
+    ...partsOf(shared ?? null, buildCache),
+    free: budgetFree,
+    used: cachedBytes + sharedBytes,
+    wanted,
+    max: max_storage,
+  });
+  const ofEngine =
+    own === null || evictable === undefined
+      ? []
+      : planDisk({
+          cached: [],
+          ...partsOf(evictable, buildCache),
+          free: Math.min(own.free, own.total - engineBytes),
+          used: engineBytes,
+          wanted: 0,
+          max: own.total,
+        }).steps;
+  const datasetsStay = sum(cached.filter(mustStay));
+  const canGo = (evictable?.build_cache ?? 0) + sum(evictable?.images ?? []);
+  return {
+    free_bytes: budgetFree,
+    enough: within.enough,
+    evict: [...within.steps, ...ofEngine].map((step, i) => evictedOf(step, namesImages ? null : `image ${i + 1}`)),
+    kept_bytes: datasetsStay + (evictable === undefined ? 0 : Math.max(0, engineBytes - canGo)),
+    ...(evictable === undefined ? { unavailable: disk === null ? NO_DISK : NO_EVICTABLE } : {}),
+  };
+}
+
+const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
+const partsOf = (evictable: NodeDisk['evictable'] | null, total: number) => ({
+  images: evictable?.images ?? [],
+  buildCache: { total: evictable === null || evictable === undefined ? 0 : total, evictable: Math.min(total, evictable?.build_cache ?? 0) },
+});
+
+function evictedOf(step: DiskStep, instead: string | null): Evicted {
+  if (step.kind === 'build_cache') {
+    const why = step.isNeeded
+      ? 'nothing cheaper makes enough room; the next builds take longer'
+      : 'least recently used; builds make it again';
+    return { kind: step.kind, name: 'build cache', bytes: step.bytes, why };
+  }
+  if (step.kind === 'image') {
+    const { name, kept, created_at } = step.image;
+    const why = kept ? 'only a rollback needs it, and the registry still has it' : 'no container and no kept release uses it';
+    return { kind: step.kind, name: instead ?? name, bytes: step.bytes, why: `${why}; created ${created_at}` };
+  }
+  const { name, dataset_id, version, recopyable, last_used_at } = step.dataset;
+  const why = recopyable === true ? 'only kept releases use it, and the share still has it' : 'no container and no kept release uses it';
+  return { kind: step.kind, name: `${name ?? dataset_id} v${version}`, bytes: step.bytes, why: `${why}; last used ${last_used_at}` };
+}

@@ -1,0 +1,110 @@
+/**
+ * Moves the volumes of a stopped project from a node that is drained or being deleted. The project is not started: the tasks belong to
+ * its running deployment, whose container is stopped (flow/stop.ts).
+ *
+ *   drain ──▶ `volumes_leave`: `incoming` copy, tasks `move` for both nodes ──▶ both report the same digest
+ *     ──▶ the new copy is `current`, the other one `left`; the stopped container is removed; a start runs on the new node
+ *     ──▶ a failure: the copy is deleted, the data stays where it was, and the drain tries again (flow/drain.ts)
+ *
+ * A start that is requested meanwhile waits for the end of the copy. Pure.
+ */
+import { wantedOf } from '../domain/mounts.ts';
+import { choose, whyNone } from '../domain/placement.ts';
+import type { DeploymentRecord } from '../domain/records.ts';
+import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/volumes.ts';
+import type { Draft } from './draft.ts';
+import type { EventOf } from './events.ts';
+import { failure } from './failure.ts';
+import { noNodeCan, secretNeeds } from './secrets.ts';
+import { reasonToWait } from './single-writer.ts';
+import { isAtRest, isProjectStopped, STOPPED } from './stop.ts';
+import { createRetireTask } from './tasks.ts';
+import {
+  dropIncoming,
+  incomingOf,
+  isMoving,
+  leavingNode,
+  type MoveProblem,
+  moveLost,
+  moveReported,
+  moveVolumes,
+  pinOf,
+  volumesAway,
+} from './volumes.ts';
+
+/** The reason of the wait follows in the same sentence. */
+export const STOPPED_AND = `${STOPPED}; `;
+
+/** Begins the move if nothing prevents it. Otherwise the deployment says why it waits. */
+export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
+  const { live, nodes } = draft.facts;
+  if (!isProjectStopped(draft) || !isAtRest(d) || isMoving(draft) !== null) return;
+  // Another deployment in progress moves the volumes itself.
+  if (live.some((o) => o.id !== d.id)) return;
+  const pin = pinOf(draft, d);
+  const from = draft.node(pin?.node_id ?? null);
+  if (pin === null || from === undefined || (from.drain === null && from.deleting_at === null)) return;
+  if (leavingNode(draft, pin) === null)
+    return setWaiting(draft, d, `the agent of ${from.hostname} cannot move volumes, because it is of an earlier version`);
+  const away = volumesAway(draft, pin);
+  if (away !== null) return setWaiting(draft, d, away.plain);
+  if (d.stopped_first !== 'stopped') return setWaiting(draft, d, 'its volumes move when its container has stopped');
+  const needs = [...secretNeeds(draft.facts.secrets, 'deploy'), ...volumeNeeds(d.settings), moveNeed];
+  const cannot = noNodeCan(needs, nodes);
+  if (cannot !== null) return setWaiting(draft, d, cannot);
+  const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);
+  // Full disks only: any other node may be tried again.
+  const losses = d.losses.filter((loss) => loss.error !== undefined);
+  const placement = choose({ wanted, losses, runsOn: null, stays: false, arch: d.image_arch, needs }, nodes, draft.facts);
+  const to = draft.node(placement.winner);
+  if (to === undefined) return setWaiting(draft, d, `no node can take its volumes: ${whyNone(placement, true)}`);
+  const notYet = reasonToWait(draft, d, to);
+  if (notYet !== null) return setWaiting(draft, d, notYet.why);
+  const moving = moveVolumes(draft, d, { pin, from, to });
+  setWaiting(draft, d, moving);
+}
+
+/** An end of the move reported or was lost. */
+export function leaveEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
+  if (event.task.kind !== 'move') return;
+  const problem = event.type === 'task_lost' ? moveLost(draft, event.task, event.why) : moveReported(draft, d, event);
+  if (problem !== null) return leaveFailed(draft, d, event.task.node_id, problem);
+  const source = currentCopy(draft.volumes());
+  const copy = source === null ? null : incomingOf(draft, source);
+  if (source === null || copy === null)
+    return leaveFailed(draft, d, event.task.node_id, { error: failure('volume_failed', 'its new copy was deleted'), again: 'yes' });
+  // The other end has not reported yet.
+  if (!isProven(source, copy)) return;
+  const { now } = draft.facts;
+  draft.putVolumes({ ...source, state: 'left', changed_at: now });
+  draft.putVolumes({ ...copy, state: 'current', changed_at: now });
+  draft.set(d, { waiting: STOPPED });
+  draft.addLine(d, 'volumes', `from now on the data is on ${copy.hostname}; the copy on ${source.hostname} stays there, unused`);
+  // A start runs a new container. This one could only write to the old copy.
+  const removed = { deployment: d, reason: `its volumes are on ${copy.hostname} now` };
+  createRetireTask(draft, draft.node(source.node_id), { of: d, remove: [removed], keep: null, drain: false });
+}
+
+/** Ends the other half of a move, because its deployment or a node is gone. */
+export function endLeave(draft: Draft, d: DeploymentRecord): void {
+  const open = draft.openTasks(d).filter((t) => t.kind === 'move');
+  if (open.length === 0) return;
+  dropIncoming(draft, d);
+  for (const task of open) draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+}
+
+function leaveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, again }: MoveProblem): void {
+  dropIncoming(draft, d);
+  for (const task of draft.openTasks(d)) if (task.kind === 'move') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  const loss = { node_id: nodeId, at: draft.facts.now, ...(again === 'elsewhere' ? { error } : {}) };
+  draft.set(d, { losses: [...d.losses, loss].slice(-draft.facts.limits.maxLosses) });
+  setWaiting(draft, d, `its volumes were not moved: ${error.message}`);
+}
+
+/** Adds a line to the story when the reason changes. */
+function setWaiting(draft: Draft, d: DeploymentRecord, why: string): void {
+  const waiting = STOPPED_AND + why;
+  if (d.waiting === waiting) return;
+  draft.set(d, { waiting });
+  draft.addLine(d, 'volumes', why);
+}

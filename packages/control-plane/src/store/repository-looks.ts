@@ -1,0 +1,128 @@
+/**
+ * `look` tasks without a project: looks into a repository before its project exists. No plan creates or ends them.
+ *
+ * pending -> running (claimed) -> completed | failed (reported)
+ * pending, running -> lost (deadline passed, lease expired)
+ */
+import type { TaskReport } from '@berth/wire/task';
+import { DomainError } from '../domain/errors.ts';
+import {
+  FRESH_MS,
+  isRepositoryLook,
+  KEPT_MS,
+  LOST,
+  MAX_KEPT,
+  MAX_OPEN,
+  type RepositoryLookRecord,
+  type RepositoryLookStore,
+} from '../domain/repository-looks.ts';
+import type { Database } from './engine/database.ts';
+import type { Db, Row, Tx } from './engine/tables.ts';
+import { newTaskColumns, taskOf } from './rows/task.ts';
+import { repeatedReport, taskRow } from './task-row.ts';
+
+const LOCK = 'repository looks';
+
+const recordOf = (row: Row<'tasks'>): RepositoryLookRecord => {
+  const task = taskOf(row);
+  if (!isRepositoryLook(task)) throw new DomainError('not_found', 'the look does not exist; it may be too old');
+  return task;
+};
+
+/** The index tasks_project_kind finds them. */
+const looks = (db: Db | Tx) => db.selectFrom('tasks').where('project_id', 'is', null).where('kind', '=', 'look');
+
+export function createRepositoryLookStore(db: Database): RepositoryLookStore {
+  async function same(tx: Db | Tx, of: { git_url: string; branch: string | null }, now: number): Promise<RepositoryLookRecord | null> {
+    const rows = await looks(tx)
+      .selectAll()
+      .where('created_at', '>', now - KEPT_MS)
+      .orderBy('seq', 'desc')
+      .limit(MAX_KEPT)
+      .execute();
+    const isFresh = (row: Row<'tasks'>): boolean =>
+      row.finished_at === null || (row.status === 'completed' && row.finished_at > now - FRESH_MS && row.finished_at <= now);
+    const isSame = ({ payload }: RepositoryLookRecord): boolean => payload.git_url === of.git_url && payload.branch === of.branch;
+    return rows.filter(isFresh).map(recordOf).find(isSame) ?? null;
+  }
+  const openIds = (tx: Db | Tx) => looks(tx).select('id').where('finished_at', 'is', null).execute();
+  const sweep = async (tx: Db | Tx, now: number): Promise<number> => {
+    const beyond = await looks(tx)
+      .select('seq')
+      .where('finished_at', 'is not', null)
+      .orderBy('seq', 'desc')
+      .offset(MAX_KEPT)
+      .limit(1)
+      .execute();
+    const removed = await tx
+      .deleteFrom('tasks')
+      .where('project_id', 'is', null)
+      .where('kind', '=', 'look')
+      .where('finished_at', 'is not', null)
+      .where((eb) => eb.or([eb('finished_at', '<=', now - KEPT_MS), eb('seq', '<=', beyond[0]?.seq ?? 0)]))
+      .executeTakeFirst();
+    return Number(removed.numDeletedRows);
+  };
+
+  return {
+    same: (of, now) => same(db.kysely, of, now),
+
+    create: (look, now) =>
+      db.write(async (tx) => {
+        // The second of two concurrent requests finds the task of the first, and the limit holds with several control planes.
+        await db.capabilities.lockName(tx, LOCK);
+        const found = await same(tx, look.payload, now);
+        if (found !== null) return found;
+        if ((await openIds(tx)).length >= MAX_OPEN)
+          throw new DomainError('too_many_requests', 'builders look into many repositories at the moment; try again soon');
+        await sweep(tx, now);
+        const columns = newTaskColumns({ ...look, kind: 'look', deployment_id: null }, null, now);
+        return recordOf(await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow());
+      }),
+
+    async get(id) {
+      const row = await looks(db.kysely).selectAll().where('id', '=', id).executeTakeFirst();
+      if (row === undefined) throw new DomainError('not_found', 'the look does not exist; it may be too old');
+      return recordOf(row);
+    },
+
+    open: async () => (await openIds(db.kysely)).map(({ id }) => id),
+
+    async endTask(id, leaseToken, report, now) {
+      const ended = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('tasks')
+          .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
+          .where('id', '=', id)
+          .where('project_id', 'is', null)
+          .where('kind', '=', 'look')
+          .where('finished_at', 'is', null)
+          .where('lease_token', '=', leaseToken ?? '')
+          .returning('status')
+          .executeTakeFirst(),
+      );
+      return { status: ended?.status ?? repeatedReport(taskOf(await taskRow(db.kysely, id)), leaseToken, report) };
+    },
+
+    async loseTask(task, why, now) {
+      const report: TaskReport = { status: 'failed', result: { error: LOST[why] } };
+      const lost = await db.writeOne((kysely) =>
+        kysely
+          .updateTable('tasks')
+          .set({ status: 'lost', finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
+          .where('id', '=', task.id)
+          .where('project_id', 'is', null)
+          .where('kind', '=', 'look')
+          .where('finished_at', 'is', null)
+          .where('attempt', '=', task.attempt)
+          // A lease that was renewed meanwhile stays valid, except after the wall deadline.
+          .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
+          .returning('id')
+          .executeTakeFirst(),
+      );
+      return lost !== undefined;
+    },
+
+    sweep: (now) => db.write((tx) => sweep(tx, now)),
+  };
+}

@@ -1,0 +1,193 @@
+/** Looks into repositories before their projects exist: through the API and as a builder gets them. */
+import { GIT_ACCESS } from '@berth/wire/git';
+import { LOOK_CAPABILITY } from '@berth/wire/look';
+import { REPOSITORY_LOOK_CAPABILITY, type RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
+import { type Api, createApi, createProject, type Reply, rulesOf } from './harness.ts';
+
+const URL_ = 'https://git.example.com/team/shop.git';
+const FOUND: RepositoryFound = {
+  default_branch: 'trunk',
+  branches: ['trunk', 'next'],
+  branches_left_out: 0,
+  branch: 'trunk',
+  commit: 'a'.repeat(40),
+  dockerfiles: [{ path: 'web/Dockerfile', ports: [3000], targets: [{ name: 'web', ports: [3000] }] }],
+  dockerfiles_left_out: 0,
+  submodules: true,
+  lfs: false,
+};
+
+let api: Api;
+beforeEach(async () => {
+  api = await createApi();
+});
+afterEach(() => api.close());
+
+async function builder(
+  hostname = 'b1',
+  capabilities: string[] = [GIT_ACCESS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY],
+): Promise<string> {
+  const body = { hostname, role: 'builder', host_ip: '10.0.0.9', max_storage: 1e12, agent_version: '1', capabilities };
+  return (await api.call('agentRegister', { body })).json['id'] as string;
+}
+const ask = (git_url = URL_, over: Record<string, unknown> = {}): Promise<Reply> =>
+  api.call('createRepositoryLook', { body: { git_url, ...over }, as: 'developer' });
+const look = async (id: unknown): Promise<RepositoryLook> =>
+  (await api.call('getRepositoryLook', { params: { id: String(id) }, as: 'developer' })).json as RepositoryLook;
+const tasksOf = async (node_id: string): Promise<{ id: string; payload: Record<string, unknown> }[]> =>
+  JSON.parse((await api.call('agentTasks', { query: { node_id } })).text) as { id: string; payload: Record<string, unknown> }[];
+async function claim(id: string): Promise<{ lease: string; git: unknown }> {
+  const { json } = await api.call('agentStart', { params: { id } });
+  return { lease: json['lease_token'] as string, git: json['git'] };
+}
+const report = (id: string, lease: string, body: unknown): Promise<Reply> =>
+  api.call('agentComplete', { params: { id }, body, headers: { 'x-lease-token': lease } });
+async function lost(): Promise<void> {
+  const at = await api.uptime.now();
+  const limits = { ...DEFAULT_LIMITS, leaseMs: 30_000 };
+  for (const { task, why } of await api.stores.tasks.overdue({ uptime: at, now: at.at, silentSince: at.at - 90_000 }, limits))
+    await api.stores.repositoryLooks.loseTask(task, why, at.at);
+}
+
+it('gives a builder the address and no access of any project, and answers what it found', async () => {
+  await createProject(api, { git_url: URL_ });
+  await api.call('putGitToken', { params: { id: 'shop' }, body: { token: 'canary-0123456789' } });
+  const node = await builder();
+  const asked = await ask();
+  expect(asked).toMatchObject({ status: 200, json: { state: 'waiting', git_url: URL_, branch: null, found: null, error: null } });
+  const [task] = await tasksOf(node);
+  expect(task).toMatchObject({ id: asked.json['id'], kind: 'look', payload: { repository: true, git_url: URL_, branch: null } });
+  const { lease, git } = await claim(task?.id ?? '');
+  expect(Object.keys(git as object)).toEqual(['hosts']);
+  const input = { params: { id: task?.id ?? '' }, as: 'developer' as const };
+  const etag = String((await api.call('getRepositoryLook', input)).headers['etag']);
+  const held = api.call('getRepositoryLook', { ...input, query: { wait: 30 }, headers: { 'if-none-match': etag } });
+  const body = { status: 'completed', result: { ...FOUND, of_a_later_version: 1 } };
+  expect(await report(task?.id ?? '', lease, body)).toMatchObject({ status: 200 });
+  // A report that is sent again gets the same answer; another one is refused.
+  expect(await report(task?.id ?? '', lease, body)).toMatchObject({ status: 200 });
+  expect((await report(task?.id ?? '', lease, { status: 'failed' })).status).toBe(409);
+  expect((await held).json).toMatchObject({ state: 'done', found: FOUND });
+  expect((await held).text).not.toContain('later_version');
+  expect(await tasksOf(node)).toEqual([]);
+});
+
+it('refuses a report that does not say what was found', async () => {
+  const node = await builder();
+  await ask();
+  const [task] = await tasksOf(node);
+  const { lease } = await claim(task?.id ?? '');
+  const wrong = { ...FOUND, branches: Array.from({ length: 201 }, (_, i) => `b${i}`) };
+  for (const result of [null, 'text', {}, wrong])
+    expect((await report(task?.id ?? '', lease, { status: 'completed', result })).status).toBe(422);
+  expect(await look(task?.id)).toMatchObject({ state: 'waiting' });
+});
+
+it('says what failed, and for a repository that may be private what to do', async () => {
+  const node = await builder();
+  await ask();
+  const [task] = await tasksOf(node);
+  const { lease } = await claim(task?.id ?? '');
+  const error = { code: 'git_credentials', message: 'Git access was refused' };
+  await report(task?.id ?? '', lease, { status: 'failed', result: { error } });
+  expect(await look(task?.id)).toMatchObject({
+    state: 'failed',
+    error: { code: 'git_credentials', message: expect.stringMatching(/refused.*create the project, and then its deploy key or git token/) },
+  });
+  // Somebody repairs the access and asks again.
+  expect((await ask()).json['id']).not.toBe(task?.id);
+});
+
+it.each<[string, string[] | null, RegExp]>([
+  ['no builder', null, /no builder is registered/],
+  ['builders of an earlier version', [GIT_ACCESS, LOOK_CAPABILITY], /earlier version/],
+])('%s: it says so, and that is no error', async (_what, capabilities, text) => {
+  if (capabilities !== null) await builder('b1', capabilities);
+  const reply = await ask();
+  expect(reply).toMatchObject({ status: 200, json: { id: null, state: 'unavailable', unavailable: expect.stringMatching(text) } });
+});
+
+it('says that no builder is online', async () => {
+  await builder();
+  api.pass(10 * 60_000);
+  expect((await ask()).json).toMatchObject({ state: 'unavailable', unavailable: 'no builder is online' });
+});
+
+it.each<[string, unknown, string]>([
+  ['a file', 'file:///etc', 'scheme'],
+  ['a program', 'ext::sh -c id', 'no_whitespace'],
+  ['an option', '--upload-pack=id', 'no_leading_dash'],
+  ['a password', 'https://a:b@git.example.com/x.git', 'no_password'],
+  ['a host that is not allowed', 'https://169.254.169.254/x.git', 'host_allowed'],
+])('refuses %s as a build does', async (_what, git_url, rule) => {
+  await api.close();
+  api = await createApi({ env: { ALLOWED_GIT_HOSTS: 'git.example.com' } });
+  const node = await builder();
+  const reply = await ask(String(git_url));
+  expect([reply.status, rulesOf(reply).join()]).toEqual([422, expect.stringContaining(rule)]);
+  expect(await tasksOf(node)).toEqual([]);
+});
+
+it('refuses a branch that git refuses', async () => {
+  await builder();
+  expect((await ask(URL_, { branch: '-x' })).status).toBe(422);
+  expect((await ask(URL_, { branch: 'a..b' })).status).toBe(422);
+});
+
+it('is for developers', async () => {
+  await builder();
+  expect((await api.call('createRepositoryLook', { body: { git_url: URL_ }, as: 'viewer' })).status).toBe(403);
+  const { json } = await ask();
+  expect((await api.call('getRepositoryLook', { params: { id: String(json['id']) }, as: 'viewer' })).status).toBe(403);
+});
+
+it('gives the same look to the same request, and has limits for one person and for all', async () => {
+  await builder();
+  const first = await ask();
+  expect((await ask()).json['id']).toBe(first.json['id']);
+  expect((await ask(URL_, { branch: 'next' })).json['id']).not.toBe(first.json['id']);
+  await ask(`${URL_}/3`);
+  expect(await ask(`${URL_}/4`)).toMatchObject({ status: 429 });
+  // Other people are not affected, up to the limit of all.
+  for (let i = 0; i < 9; i++) {
+    const at = await api.uptime.now();
+    const payload = { repository: true as const, git_url: `${URL_}/of-others-${i}`, branch: null };
+    await api.stores.repositoryLooks.create(
+      { id: `other-${i}`, node_id: 'b', queue_deadline_at: at.at, wall_deadline_at: at.at, payload },
+      0,
+    );
+  }
+  const admin = await api.call('createRepositoryLook', { body: { git_url: `${URL_}/admin` }, as: 'admin' });
+  expect(admin).toMatchObject({ status: 429 });
+});
+
+it('ends a look that its builder does not claim or end, and asks another builder the next time', async () => {
+  const nodes = [await builder('b1'), await builder('b2')];
+  const { json } = await ask();
+  api.pass(20_000);
+  await lost();
+  expect(await look(json['id'])).toMatchObject({ state: 'failed', error: { code: 'task_not_claimed' } });
+  const again = await ask();
+  const lists = await Promise.all(nodes.map(tasksOf));
+  expect(lists.map((list) => list.map(({ id }) => id))).toEqual([[], [again.json['id']]]);
+  const { lease } = await claim(String(again.json['id']));
+  api.pass(100_000);
+  await lost();
+  expect(await look(again.json['id'])).toMatchObject({ state: 'failed', error: { code: 'task_timeout' } });
+  expect((await report(String(again.json['id']), lease, { status: 'completed', result: FOUND })).status).toBe(409);
+});
+
+it('keeps ended looks for minutes only, and answers 404 for another task', async () => {
+  const node = await builder();
+  const { json } = await ask();
+  const { lease } = await claim(String(json['id']));
+  await report(String(json['id']), lease, { status: 'completed', result: FOUND });
+  api.pass(16 * 60_000);
+  const at = (await api.uptime.now()).at;
+  expect(await api.stores.repositoryLooks.sweep(at + 16 * 60_000)).toBe(1);
+  const gone = await api.call('getRepositoryLook', { params: { id: String(json['id']) }, as: 'developer' });
+  expect(gone.status).toBe(404);
+  expect(node).not.toBe('');
+});

@@ -1,0 +1,171 @@
+/** The volumes of a stopped project leave a node that is drained or deleted, without a start. */
+import type { TaskReport } from '@berth/wire/task';
+import { describe, expect, it } from 'vitest';
+import type { Facts } from '../../src/domain/facts.ts';
+import type { Plan } from '../../src/domain/plan.ts';
+import type { DeploymentRecord, TaskRecord } from '../../src/domain/records.ts';
+import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
+import { advance } from '../../src/flow/deployment.ts';
+import { changeOf, facts, node, NOW, on, project, SETTINGS, stateOf, task } from './fixtures.ts';
+
+const volumes = [{ name: 'data', mount_path: '/data' }];
+const settings = { ...SETTINGS, replace: 'recreate' as const, volumes };
+const can = { capabilities: ['volumes', 'volume_moves'] };
+const drain = { started_at: NOW, finished_at: null, moved: 0, tries: {} };
+const from = node({ ...can, hostname: 'home', schedulable: false, drain });
+const to = node({ ...can, id: 'n2', hostname: 'away', host_ip: '10.0.0.2' });
+const atRest = (over: Partial<DeploymentRecord> = {}): DeploymentRecord =>
+  on.running({ settings, health: null, stopped_first: 'stopped', waiting: 'the project is stopped; start it to serve again', ...over });
+const copy: VolumeCopy = {
+  id: 'v1',
+  project_id: 'p1',
+  project: 'shop',
+  node_id: 'n1',
+  hostname: 'home',
+  state: 'current',
+  names: ['data'],
+  bytes: 1_200_000,
+  source: null,
+  digest: null,
+  sizes: {},
+  created_at: NOW,
+  changed_at: NOW,
+};
+const incoming: VolumeCopy = { ...copy, id: 'v2', node_id: 'n2', hostname: 'away', state: 'incoming', source: 'v1' };
+const move = (role: 'send' | 'receive'): TaskRecord =>
+  task('move', {
+    id: role,
+    node_id: role === 'send' ? 'n1' : 'n2',
+    payload: { project_id: 'p1', project: 'shop', role, copy: 'v1', to: 'v2', other: role === 'send' ? 'away' : 'home', bytes: null },
+  });
+const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
+const done: TaskReport = { status: 'completed', result: result as Record<string, unknown> };
+const base: Partial<Facts> = {
+  project: project({ volumes, replace: 'recreate', stopped_at: NOW - 50 }),
+  nodes: [from, to],
+  volumes: [copy],
+};
+const moving: Partial<Facts> = { ...base, tasks: [move('send'), move('receive')], volumes: [copy, incoming] };
+const leave = (over: Partial<Facts> = {}, d: DeploymentRecord = atRest()): Plan =>
+  advance(d, { type: 'volumes_leave' }, facts({ ...base, live: [d], ...over }));
+const reported = (role: 'send' | 'receive', over: Partial<Facts> = {}, report: TaskReport = done, d = atRest()): Plan =>
+  advance(d, { type: 'task_reported', task: move(role), report }, facts({ ...moving, live: [d], ...over }));
+
+describe('the beginning', () => {
+  it('copies the volumes to another node, and starts nothing', () => {
+    const plan = leave();
+    expect(plan.createTasks).toMatchObject([
+      { kind: 'move', deployment_id: 'd2', node_id: 'n1', payload: { role: 'send', copy: 'v1' } },
+      { kind: 'move', deployment_id: 'd2', node_id: 'n2', payload: { role: 'receive', copy: 'v1' } },
+    ]);
+    expect(plan.volumes).toMatchObject([
+      { id: 'v1', state: 'current' },
+      { state: 'incoming', node_id: 'n2', source: 'v1' },
+    ]);
+    expect([plan.stopped, plan.route, stateOf(plan, 'd2')]).toEqual([undefined, null, null]);
+  });
+  it('also leaves a node that is being deleted', () => {
+    expect(leave({ nodes: [node({ ...from, drain: null, deleting_at: NOW }), to] }).createTasks).toHaveLength(2);
+  });
+  it.each<[string, Partial<Facts>, DeploymentRecord?]>([
+    ['the node stays', { nodes: [node({ ...from, drain: null, schedulable: true }), to] }],
+    ['the project is not stopped', { project: project({ volumes, replace: 'recreate' }) }],
+    ['the release has no volumes', {}, atRest({ settings: SETTINGS })],
+    ['the data is elsewhere already', { volumes: [{ ...copy, node_id: 'n2' }] }],
+    ['a copy is under way', moving],
+    ['a start is in progress, which moves them itself', { live: [atRest(), on.built({ id: 'd3', generation: 3, settings })] }],
+  ])('does nothing when %s', (_, over, d) => {
+    const plan = leave(over, d);
+    expect([plan.createTasks, plan.volumes, plan.changeDeployments]).toEqual([[], [], []]);
+  });
+  it.each<[string, Partial<Facts>, string, DeploymentRecord?]>([
+    ['no other node is there', { nodes: [from] }, 'no node can take its volumes: home is being drained'],
+    ['the other node is offline', { nodes: [from, node({ ...to, last_seen_at: NOW - 1e6 })] }, 'away is offline'],
+    ['its node is offline', { nodes: [node({ ...from, last_seen_at: NOW - 1e6 }), to] }, 'on home: that node is offline'],
+    ['its agent cannot move volumes', { nodes: [node({ ...from, capabilities: ['volumes'] }), to] }, 'home cannot move volumes'],
+    ['its container still stops', {}, 'when its container has stopped', atRest({ stopped_first: 'asked' })],
+  ])('says why it waits when %s, once', (_, over, why, d) => {
+    const plan = leave(over, d);
+    expect(plan.createTasks).toEqual([]);
+    const { waiting } = changeOf(plan, 'd2');
+    expect(waiting).toMatch(/^the project is stopped; start it to serve again; /);
+    expect(waiting).toContain(why);
+    expect(plan.storyLines).toHaveLength(1);
+    expect(leave(over, { ...(d ?? atRest()), waiting: waiting ?? null }).storyLines).toEqual([]);
+  });
+  it('waits until a container on another node is stopped: it may write', () => {
+    const labels = { 'berth.project': 'p1', 'berth.deployment': 'd1' };
+    const stray = { id: 'c9', name: 'svc-shop', labels, host_port: 1, state: 'running' };
+    const third = node({ ...can, id: 'n3', hostname: 'third', schedulable: false, containers: [stray] });
+    const plan = leave({ nodes: [from, to, third] });
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n3', payload: { stop: [{ deployment_id: 'd1' }] } }]);
+    expect(plan.volumes).toEqual([]);
+  });
+});
+
+describe('the end', () => {
+  it('waits for both ends', () => {
+    const plan = reported('send');
+    expect(plan.volumes).toMatchObject([{ id: 'v1', state: 'current', digest: result.digest }]);
+    expect(plan.createTasks).toEqual([]);
+  });
+  it('the new copy counts when both ends have equal files; the old container is removed, and the project stays stopped', () => {
+    const plan = reported('receive', { volumes: [{ ...copy, digest: result.digest }, incoming] });
+    expect(plan.volumes).toMatchObject([
+      { id: 'v1', state: 'left' },
+      { id: 'v2', state: 'current' },
+    ]);
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', payload: { remove: [{ deployment_id: 'd2' }] } }]);
+    expect([plan.stopped, stateOf(plan, 'd2'), changeOf(plan, 'd2').waiting]).toEqual([
+      undefined,
+      null,
+      'the project is stopped; start it to serve again',
+    ]);
+  });
+  it.each<[string, () => Plan]>([
+    ['the files differ', () => reported('receive', { volumes: [{ ...copy, digest: 'b'.repeat(64) }, incoming] })],
+    [
+      'the sender cannot read',
+      () => reported('send', {}, { status: 'failed', result: { error: { code: 'volume_failed', message: 'x' } } }),
+    ],
+    ['the disk is full', () => reported('receive', {}, { status: 'failed', result: { error: { code: 'disk_full', message: 'x' } } })],
+    [
+      'a node is lost',
+      () => advance(atRest(), { type: 'task_lost', task: move('send'), why: 'lease' }, facts({ ...moving, live: [atRest()] })),
+    ],
+  ])('the data stays where it was when %s', (_, decide) => {
+    const plan = decide();
+    expect(plan.volumes.find((c) => c.id === 'v2')).toMatchObject({ state: 'deleting' });
+    expect(plan.volumes.find((c) => c.id === 'v1')?.state ?? 'current').toBe('current');
+    expect(plan.changeTasks.filter((t) => 'end' in t)).toHaveLength(2);
+    expect(changeOf(plan, 'd2')).toMatchObject({ losses: [{ at: NOW }], waiting: expect.stringContaining('its volumes were not moved: ') });
+    expect([plan.createTasks, stateOf(plan, 'd2')]).toEqual([[], null]);
+  });
+  it('a node with a full disk is not tried again', () => {
+    const error = { code: 'disk_full', message: 'x' } as const;
+    const third = node({ ...can, id: 'n3', hostname: 'third', max_storage: 1 });
+    const plan = leave({ nodes: [from, to, third] }, atRest({ losses: [{ node_id: 'n2', at: NOW - 5, error }] }));
+    expect(plan.createTasks).toMatchObject([{ node_id: 'n1' }, { node_id: 'n3' }]);
+  });
+  it.each<[string, (d: DeploymentRecord) => Plan, string]>([
+    ['its project is deleted', (d) => advance(d, { type: 'project_deleted' }, facts({ ...moving, live: [d] })), 'retired'],
+    [
+      'its node is deleted with force',
+      (d) => advance(d, { type: 'node_deleted', node_id: 'n1', reachable: false }, facts({ ...moving, live: [d] })),
+      'retired',
+    ],
+  ])('both ends are void, and the new copy is deleted, when %s', (_, decide, state) => {
+    const plan = decide(atRest());
+    expect(stateOf(plan, 'd2')).toBe(state);
+    expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
+    expect(plan.changeTasks.filter((t) => 'end' in t && t.end === 'cancelled')).toHaveLength(2);
+  });
+  it('a start that was requested meanwhile waits, and its cancellation leaves the copy alone', () => {
+    const start = on.built({ id: 'd3', generation: 3, settings, trigger: 'start' });
+    const given = facts({ ...moving, live: [atRest(), start] });
+    const waits = advance(start, { type: 'tick' }, given);
+    expect([waits.createTasks, changeOf(waits, 'd3').waiting]).toEqual([[], expect.stringContaining('are being copied from home to away')]);
+    const cancelled = advance(start, { type: 'cancel' }, given);
+    expect([stateOf(cancelled, 'd3'), cancelled.volumes, cancelled.changeTasks]).toEqual(['cancelled', [], []]);
+  });
+});

@@ -1,0 +1,111 @@
+/** Proposals for forms: the things that a builder finds in a repository. A form works without them. */
+import type { DockerfileFound, RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
+import { useCallback, useEffect, useRef, useState } from 'react';
+import { call, exchange } from '../api/client.ts';
+import { Button } from '../ui/controls.tsx';
+import { Row } from '../ui/layout.tsx';
+import { Text } from '../ui/text.tsx';
+import { problemText } from './problem.tsx';
+import { countText } from './time-text.ts';
+
+/** Longest hold of one request in seconds, and the number of requests until the page gives up. A look takes at most a minute. */
+const HOLD_SECONDS = 25;
+const MOST_HOLDS = 5;
+
+type State = { url: string; branch: string | null } & (
+  | { kind: 'waiting' }
+  | { kind: 'look'; look: RepositoryLook }
+  | { kind: 'error'; error: unknown }
+);
+export type Look = {
+  state: State | null;
+  found: RepositoryFound | null;
+  ask: (url: string, branch: string | null, again?: boolean) => void;
+};
+
+/** Whether it may be a complete address. The server checks it. */
+const isAddress = (text: string): boolean => /^(?:https?:\/\/|ssh:\/\/)[^/\s]+\/[^\s]+$|^[^\s@/]+@[^\s:]+:[^\s]+$/.test(text);
+
+/** Looks at the repository of the last call. `found` is null until it has answered; a found branch stays if another branch has an error. */
+export function useRepositoryLook(): Look {
+  const [state, setState] = useState<State | null>(null);
+  const last = useRef<{ key: string; stop: AbortController } | null>(null);
+  useEffect(() => () => last.current?.stop.abort(), []);
+  const ask = useCallback((url: string, branch: string | null, again = false): void => {
+    const key = `${url} ${branch ?? ''}`;
+    if (!isAddress(url) || (last.current?.key === key && !again)) return;
+    last.current?.stop.abort();
+    const stop = new AbortController();
+    last.current = { key, stop };
+    setState({ url, branch, kind: 'waiting' });
+    lookAt(url, branch, stop.signal).then(
+      (look) => !stop.signal.aborted && setState({ url, branch, kind: 'look', look }),
+      (error: unknown) => !stop.signal.aborted && setState({ url, branch, kind: 'error', error }),
+    );
+  }, []);
+  return { state, found: state?.kind === 'look' ? state.look.found : null, ask };
+}
+
+async function lookAt(git_url: string, branch: string | null, signal: AbortSignal): Promise<RepositoryLook> {
+  let look: RepositoryLook = await call('createRepositoryLook', { body: { git_url, branch }, signal });
+  let etag: string | null = null;
+  for (let holds = 0; look.state === 'waiting' && look.id !== null && holds < MOST_HOLDS; holds++) {
+    const held = {
+      params: { id: look.id },
+      query: { wait: HOLD_SECONDS },
+      timeoutMs: (HOLD_SECONDS + 10) * 1000,
+      signal,
+      // Without a tag the answer comes at once.
+      headers: etag === null ? {} : { 'if-none-match': etag },
+    };
+    const next: { answer: RepositoryLook | null; etag: string | null } = await exchange('getRepositoryLook', held);
+    etag = next.etag;
+    look = next.answer ?? look;
+  }
+  return look;
+}
+
+/** The Dockerfile that the form proposes: one named Dockerfile, the nearest to the root; otherwise the first. */
+export const proposedDockerfile = ({ dockerfiles }: RepositoryFound): DockerfileFound | undefined =>
+  dockerfiles.find(({ path }) => /(?:^|\/)Dockerfile$/.test(path)) ?? dockerfiles[0];
+
+export function lookText(state: State): string {
+  if (state.kind === 'waiting') return 'A builder reads the repository …';
+  if (state.kind === 'error') return `Nobody could look into the repository: ${problemText(state.error)}`;
+  const { found, error, unavailable, branch } = state.look;
+  if (unavailable !== undefined) return `What the repository has is not known: ${unavailable}. Fill in the form yourself.`;
+  if (error !== null) return `The builder could not read the repository. ${error.message}`;
+  if (found === null) return 'The builder has not answered. Fill in the form yourself.';
+  if (found.branches.length === 0) return 'The repository is empty: it has no branch.';
+  if (found.branch === null) return `The repository has no branch ${branch ?? ''}.`;
+  const count = found.dockerfiles.length + found.dockerfiles_left_out;
+  return [
+    `Found ${countText(found.branches.length + found.branches_left_out, 'branch', 'branches')}`,
+    ` and, on ${found.branch}, ${count === 0 ? 'no Dockerfile' : countText(count, 'Dockerfile')}.`,
+    found.submodules ? ' It has submodules.' : '',
+    found.lfs ? ' It uses Git LFS: the build gets pointers instead of those files.' : '',
+  ].join('');
+}
+
+/** Says what the look found. Screen readers hear each change. */
+export function LookStatus({ look, url }: { look: Look; url: string }) {
+  const { state, ask } = look;
+  const current = state !== null && state.url === url ? state : null;
+  const isBad = current !== null && (current.kind === 'error' || (current.kind === 'look' && current.look.found === null));
+  return (
+    <Row>
+      <div role="status">
+        {current !== null && (
+          <Text size="sm" tone="quiet">
+            {lookText(current)}
+          </Text>
+        )}
+      </div>
+      {isBad && (
+        <Button size="xs" look="quiet" onClick={() => ask(url, current.branch, true)}>
+          Look again
+        </Button>
+      )}
+    </Row>
+  );
+}
