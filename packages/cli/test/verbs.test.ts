@@ -119,6 +119,7 @@ describe('--json', () => {
     const shop = String((await run('project create shop --git-url https://git.example.com/shop.git --drain-seconds 0 --no-link'))['id']);
     for (const line of [
       'project list',
+      'project look https://git.example.com/shop.git',
       'project show shop',
       'project edit shop --cpus 1',
       'link shop',
@@ -236,11 +237,12 @@ describe('--json', () => {
     await run('node delete node-1 --yes --force yes');
     await run('project delete shop --yes');
 
-    // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm needs a version of a dataset, and
-    // the deletion of volumes a node with some (e2e).
+    // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm and diff need versions of a
+    // dataset, and the deletion of volumes a node with some (e2e).
     expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual([
       'node prewarm',
       'node volumes delete',
+      'dataset diff',
       'device delete',
       'mcp',
     ]);

@@ -114,7 +114,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   {
     name: 'project look',
     summary: 'Let a builder say which branches and Dockerfiles a repository has, before its project exists',
-    args: [{ name: 'git-url', doc: 'address of the repository; default: the remote “origin” of this folder' }],
+    args: [{ name: 'url', doc: 'git address of the repository; default: the remote “origin” of this folder' }],
     options: [{ flags: '--branch <name>', doc: 'branch to read (default: the default branch of the repository)' }],
     routes: ['createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {

@@ -68,6 +68,7 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'second writer': 10,
   'a node handed over': 8,
   'deadlines by the machine’s clock': 8,
+  'lease check off': 73,
 };
 
 /** Asserts that each of these bugs is found within 200 seeds, by the invariant that the bug breaks. */
