@@ -85,16 +85,15 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
       for (const [i, { lost, line }] of items.entries()) {
         if (!isOpen) break;
         if (isOld(line)) continue;
-        if (lost > credit.left || (line !== null && line.pos - 1 > credit.until)) {
-          if (lost > 0) return i;
-        }
+        const isSettled = lost <= credit.left && (line === null || line.pos - 1 <= credit.until);
+        if (lost > 0 && !isSettled) return i;
         if (line?.begins === true) isOpen = false;
       }
       return items.length;
     },
     lost({ lost, line }) {
       if (lost === 0) return 0;
-      if (isOpen && isOld(line)) return 0;
+      if (isOld(line) && !isOver()) return 0;
       if (line !== null && line.pos - 1 - lost >= credit.until) credit.left = 0;
       const settled = Math.min(lost, credit.left);
       credit.left -= settled;

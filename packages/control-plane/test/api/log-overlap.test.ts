@@ -31,7 +31,7 @@ test('what an earlier connection had is not shown again', () => {
 
 /**
  * A container prints `count` lines, of which an agent sends one in `every`, in batches. A viewer has a read up to line `read`, and gets the
- * lines of the channel from position `joined` on. Returns how many lines it gets, and how many are lost.
+ * lines of the channel from position `joined` on. Returns how many lines it gets or are lost.
  */
 async function follow(s: { count: number; every: number; batch: number; read: number; capacity: number; recount: number; bounds: number; early: number }) {
   const printed = Array.from({ length: s.count }, (_, i) => line(i + 1));
@@ -54,7 +54,6 @@ async function follow(s: { count: number; every: number; batch: number; read: nu
   const overlap = createOverlap(shown, channel.until(pos), NONE);
   const gaps = createGaps(overlap.newest, () => false);
   let [got, lost] = [shown.length, read.length - shown.length];
-  let recounts = 0;
   const seen = new Set(shown.map(({ text }) => text));
   const take = async (): Promise<void> => {
     for (;;) {
@@ -66,7 +65,6 @@ async function follow(s: { count: number; every: number; batch: number; read: nu
           channel,
           pos,
           async (after) => {
-            recounts += 1;
             const lines = printed.slice(0, Math.max(done, s.read)).filter(({ at }) => at > after.stdout);
             return { lines: lines.slice(-s.recount), total: lines.length };
           },
@@ -88,7 +86,7 @@ async function follow(s: { count: number; every: number; batch: number; read: nu
     await take();
   }
   channel.close();
-  return { sum: got + lost, recounts };
+  return got + lost;
 }
 
 test('each line is shown once or counted once, wherever a read ends and however much of it is left out', async () => {
@@ -102,9 +100,9 @@ test('each line is shown once or counted once, wherever a read ends and however 
             for (let read = Math.max(early, 1); read <= 160; read += 13)
               for (const recount of [160, 4]) {
                 const schedule = { count: 160, every, batch, read, capacity, bounds, early, recount };
-                const { sum, recounts } = await follow(schedule);
+                const sum = await follow(schedule);
                 // A recount without the line that ends the gap counts nothing: then too many are lost, and never too few.
-                if (sum < 160 || (recount === 160 && (sum !== 160 || recounts > 1))) wrong.push({ ...schedule, sum, recounts });
+                if (sum < 160 || (recount === 160 && sum !== 160)) wrong.push({ ...schedule, sum });
               }
   expect(wrong.slice(0, 5)).toEqual([]);
 });
