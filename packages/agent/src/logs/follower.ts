@@ -53,8 +53,8 @@ const MAX_BATCH_BYTES = 512 * 1024;
 /** A new reader begins this long before its start: a first read at the same time overlaps with it. */
 const OVERLAP_MS = 1_000;
 
-/** Consecutive lines; `lost` lines follow them. */
-type Segment = { first: number; lines: RawLine[]; bytes: number; lost: number };
+/** Consecutive lines. */
+type Segment = { first: number; lines: RawLine[]; bytes: number };
 
 export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   const { flushMs = FLUSH_MS, lookMs = LOOK_MS, now: clock = Date.now, nodeBudget } = deps;
@@ -68,7 +68,8 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
   /** Read since the last flush. */
   let fresh: RawLine[] = [];
   let freshBytes = 0;
-  let lost = 0;
+  /** Lines that were dropped before the first, after each whole part, and at the end of `fresh`. */
+  let lost: number[] = [];
   const segments: Segment[] = [];
   let buffered = { lines: 0, bytes: 0 };
   let next = 0;
@@ -86,19 +87,27 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
     fresh.push({ ...line, text: line.text.slice(0, MAX_LINE_CHARS * 2) });
     freshBytes += Math.min(line.text.length, MAX_LINE_CHARS);
   }
-  /** Gives the lines since the last flush their numbers, and makes room. */
+  function drop(): void {
+    // A reader begins with number 0: a control plane that does not get it takes it for an older reader. So the first losses come later.
+    const part = next === 0 ? Math.max(1, Math.ceil(fresh.length / MAX_BATCH_LINES)) : Math.ceil(fresh.length / MAX_BATCH_LINES);
+    lost[part] = (lost[part] ?? 0) + 1;
+  }
+  /**
+   * Gives the lines since the last flush their numbers, and makes room. The numbers of dropped lines come after those of their part: all
+   * lines that the container printed before the first line of a batch have smaller numbers.
+   */
   function flush(): void {
-    if (fresh.length === 0 && lost === 0) return;
+    if (fresh.length === 0 && lost.length === 0) return;
     const lines = inOrder(fresh);
+    next += lost[0] ?? 0;
     for (let from = 0; from < lines.length || from === 0; from += MAX_BATCH_LINES) {
       const part = lines.slice(from, from + MAX_BATCH_LINES);
       const bytes = part.reduce((sum, line) => sum + Math.min(line.text.length, MAX_LINE_CHARS), 0);
-      segments.push({ first: next, lines: part, bytes, lost: 0 });
-      next += part.length;
+      segments.push({ first: next, lines: part, bytes });
+      next += part.length + (lost[from / MAX_BATCH_LINES + 1] ?? 0);
       buffered = { lines: buffered.lines + part.length, bytes: buffered.bytes + bytes };
     }
-    next += lost;
-    [fresh, freshBytes, lost] = [[], 0, 0];
+    [fresh, freshBytes, lost] = [[], 0, []];
     while (segments.length > 1 && (buffered.lines > MAX_BUFFERED.lines || buffered.bytes > MAX_BUFFERED.bytes)) remove();
   }
   function remove(): void {
@@ -118,7 +127,7 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
         return true;
       },
       onLine: add,
-      onDropped: () => void (lost += 1),
+      onDropped: drop,
       onMessage: (text) => (message ??= text),
     });
     const failed = await deps.docker.logs(container.id, { follow: true, tail, since, until: null, onChunk: reader.chunk, signal });

@@ -8,7 +8,7 @@ export type Range = {
   tail: number;
   since: string | null;
   until: string | null;
-  /** Lines after this time only, which the engine's `--since` includes. */
+  /** Lines after this one only, which the engine's `--since` includes. */
   after: string | null;
   stream: RuntimeStream | null;
 };
@@ -44,13 +44,24 @@ export async function readHistory(
     lines = lines.slice(head);
     head = 0;
   };
+  const seen: Record<RuntimeStream, number> = { stdout: 0, stderr: 0 };
+  /** The stream of the line that the range begins after: its earlier lines are not in the range. */
+  function forget(from: RuntimeStream): void {
+    lines = lines.slice(head).filter((line) => line.stream !== from);
+    head = 0;
+    bytes = lines.reduce((sum, line) => sum + line.text.length, 0);
+    count -= seen[from];
+    seen[from] = 0;
+  }
   const reader = createLineReader({
     mayTake: () => true,
     onDropped: () => undefined,
     onMessage: (text) => (message ??= text),
     onLine(line) {
       if ((stream !== null && line.stream !== stream) || (after !== null && line.at <= after)) return;
+      if (line.at === range.after) return forget(line.stream);
       count += 1;
+      seen[line.stream] += 1;
       // Characters that are cut anyway are not kept.
       lines.push({ ...line, text: line.text.slice(0, MAX_LINE_CHARS * 2) });
       bytes += line.text.length;

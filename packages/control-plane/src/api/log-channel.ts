@@ -7,8 +7,11 @@
  */
 import type { BatchLine, LogBatch, RuntimeStream } from '@berth/wire/runtime';
 
-/** `pos` numbers the lines of this channel, including the lost ones. */
-export type ChannelLine = BatchLine & { pos: number };
+/**
+ * `pos` numbers the lines of this channel, including the lost ones. `begins`: the first line of its batch. An agent numbers the lines that it
+ * drops after the lines of their batch, so all lines that the container printed before a line that begins have a smaller number.
+ */
+export type ChannelLine = BatchLine & { pos: number; begins: boolean };
 export type ChannelItem = { lost: 0; line: ChannelLine } | { lost: number; line: ChannelLine | null };
 export type ChannelBounds = { lines: number; bytes: number };
 
@@ -18,6 +21,8 @@ export type Channel = {
   after(pos: number, max: number, maxBytes?: number): ChannelItem[];
   /** Returns the lines up to the position that are kept. */
   until(pos: number): ChannelLine[];
+  /** Returns the first kept line after the position that begins a batch. */
+  boundary(pos: number): ChannelLine | null;
   /** Number of lines that were dropped because of the bounds. */
   dropped(): number;
   /** Number of lines that no batch had. */
@@ -104,11 +109,11 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
     isWhole ??= expected === 0 || batch.first === 0;
     tail += gap;
     missing += gap;
-    for (const line of batch.lines.slice(from)) {
-      if (monotonic() < overlapUntil && line.at <= newest[line.stream]) continue;
+    for (const [i, line] of batch.lines.entries()) {
+      if (i < from || (monotonic() < overlapUntil && line.at <= newest[line.stream])) continue;
       newest[line.stream] = line.at;
       tail += 1;
-      lines.push({ ...line, pos: tail });
+      lines.push({ ...line, pos: tail, begins: i === 0 });
       bytes += line.text.length + LINE_BYTES;
     }
     expected = Math.max(expected ?? 0, batch.first + batch.lines.length);
@@ -184,6 +189,10 @@ export function createChannel(bounds: ChannelBounds, now: () => number, monotoni
       return items;
     },
     until: (pos) => lines.slice(head, indexAfter(pos)),
+    boundary(pos) {
+      for (let i = indexAfter(pos); i < lines.length; i += 1) if (lines[i]?.begins === true) return lines[i] ?? null;
+      return null;
+    },
     dropped: () => dropped,
     missing: () => missing,
     end: () => tail,

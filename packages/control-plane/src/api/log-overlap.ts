@@ -1,22 +1,28 @@
 /**
  * A viewer first gets a read of older lines and then follows the channel of new lines. The two overlap. This tells which lines of the
  * channel the read had, and how many of its missing numbers are lines that the viewer never got.
+ *
+ * Each line that was printed up to the newest line of the read is settled: it was shown, or it was counted as lost with the read, or it is
+ * older than what the viewer asked for. So missing numbers up to there count no more. The first gap that goes beyond needs a count, because
+ * a gap does not say when its lines were printed: `missingAfter` says how many of its lines came later.
  */
 import type { BatchLine } from '@berth/wire/runtime';
+import type { Channel, ChannelItem } from './log-channel.ts';
 
 type Line = Pick<BatchLine, 'at' | 'stream' | 'text'>;
+type Times = Record<Line['stream'], string>;
 export type Overlap = {
   /** Whether the read had this line. Call it once for each line, in their order. */
   wasShown(line: Line): boolean;
-  /** Returns how many of the `missing` lines between the last line of `wasShown` and `next` (null: now) the read did not have. */
-  lost(missing: number, next: Line | null): number;
+  /** The newest line of each stream that the viewer has; '': none. */
+  newest: Times;
 };
 
 /**
  * `read`: all lines of the read, by time. `before`: the lines of the channel that came before the viewer's position, so far as they are
  * kept. `floor`: the time of each stream up to which the viewer has all lines from an earlier connection.
  */
-export function createOverlap(read: readonly Line[], before: readonly Line[], floor: Record<Line['stream'], string>): Overlap {
+export function createOverlap(read: readonly Line[], before: readonly Line[], floor: Times): Overlap {
   const newest = { ...floor };
   for (const { stream, at } of read) if (at > newest[stream]) newest[stream] = at;
   /** Two lines can have the same nanosecond: at the newest time, the texts that the read had decide. */
@@ -24,12 +30,7 @@ export function createOverlap(read: readonly Line[], before: readonly Line[], fl
   const keyOf = ({ stream, text }: Line): string => `${stream} ${text}`;
   for (const line of read) if (line.at === newest[line.stream]) atNewest.set(keyOf(line), (atNewest.get(keyOf(line)) ?? 0) + 1);
 
-  let last = before.at(-1)?.at ?? '';
-  /** Times of the lines of the read that may be the missing ones. */
-  const times = read.filter(({ at }) => at > last).map(({ at }) => at);
-  let used = 0;
-
-  function take(line: Line): boolean {
+  function wasShown(line: Line): boolean {
     if (line.at !== newest[line.stream]) return line.at < newest[line.stream];
     // The read had none of this time: the viewer has it from an earlier connection.
     if (line.at === floor[line.stream]) return true;
@@ -37,19 +38,88 @@ export function createOverlap(read: readonly Line[], before: readonly Line[], fl
     if (left > 0) atNewest.set(keyOf(line), left - 1);
     return left > 0;
   }
-  for (const line of before) take(line);
+  for (const line of before) wasShown(line);
+  return { wasShown, newest };
+}
+
+/** Reads the lines after the newest ones that the viewer has. Returns the newest of them, and the number of all; null: it cannot. */
+export type Recount = (after: Times) => Promise<{ lines: readonly Line[]; total: number } | null>;
+export type Gaps = {
+  /** Number of the items that can be counted now. 0: call `settle` first. */
+  ready(items: readonly ChannelItem[]): number;
+  /** Returns how many lines the viewer has lost before this item. Call it once for each item, in their order. */
+  lost(item: ChannelItem): number;
+  /** Notes a line of the channel that is sent. */
+  sent(): void;
+  /** Counts the lines of the gap after the position. `hasNext` waits a little for the next line of the channel. */
+  settle(channel: Channel, pos: number, recount: Recount, hasNext: () => Promise<boolean>): Promise<void>;
+};
+
+/** The recount does not have the line that ends the gap if the container prints more lines than a read has until then. */
+const MOST_RECOUNTS = 3;
+
+/** Counts the lost lines of one viewer after a read. */
+export function createGaps(newest: Times, isOver: () => boolean): Gaps {
+  const end = newest.stdout > newest.stderr ? newest.stdout : newest.stderr;
+  /** The gap that the end of the read is in may still come. */
+  let isOpen = end !== '';
+  let sentLines = 0;
+  /** So many missing numbers up to this position are lines that are settled. */
+  let credit = { left: 0, until: 0 };
+  const isOld = (line: Line | null): boolean => line !== null && line.at <= end;
+
+  /** Returns the number of missing numbers up to `to` that are settled; null: unknown. */
+  function settledIn(channel: Channel, pos: number, next: Line & { pos: number } | null, found: { lines: readonly Line[]; total: number }) {
+    const to = next === null ? channel.end() : next.pos - 1;
+    const kept = channel.until(to).filter((line) => line.pos > pos);
+    const index = next === null ? found.lines.length : found.lines.findIndex(({ at, stream }) => at === next.at && stream === next.stream);
+    if (index === -1) return null;
+    const printed = found.total - found.lines.length + index;
+    const lost = printed - sentLines - kept.filter((line) => line.at > newest[line.stream]).length;
+    return { left: Math.max(0, to - pos - kept.length - Math.max(0, lost)), until: to };
+  }
 
   return {
-    wasShown(line) {
-      if (line.at > last) last = line.at;
-      while ((times[used] ?? '~') <= last) used += 1;
-      return take(line);
+    ready(items) {
+      if (isOver()) isOpen = false;
+      for (const [i, { lost, line }] of items.entries()) {
+        if (!isOpen) break;
+        if (isOld(line)) continue;
+        const isSettled = lost <= credit.left && (line === null || line.pos - 1 <= credit.until);
+        if (lost > 0 && !isSettled) return i;
+        if (line?.begins === true) isOpen = false;
+      }
+      return items.length;
     },
-    lost(missing, next) {
-      let had = 0;
-      while (had < missing && (times[used + had] ?? '~') < (next?.at ?? '~')) had += 1;
-      used += had;
-      return missing - had;
+    lost({ lost, line }) {
+      if (lost === 0) return 0;
+      if (isOld(line) && !isOver()) return 0;
+      if (line !== null && line.pos - 1 - lost >= credit.until) credit.left = 0;
+      const settled = Math.min(lost, credit.left);
+      credit.left -= settled;
+      return lost - settled;
+    },
+    sent() {
+      if (isOpen) sentLines += 1;
+    },
+    async settle(channel, pos, recount, hasNext) {
+      for (let i = 0; i < MOST_RECOUNTS && isOpen; i += 1) {
+        if (channel.boundary(pos) === null) await hasNext();
+        const next = channel.boundary(pos);
+        const until = channel.end();
+        const found = await recount(newest);
+        if (found === null) break;
+        // Lines that came meanwhile say where the gap ends.
+        if (next === null && (channel.end() > until || (await hasNext()))) continue;
+        const settled = settledIn(channel, pos, next, found);
+        if (settled === null) continue;
+        credit = settled;
+        // Nothing was printed after the read yet: a later gap may go beyond its end, too.
+        if (found.total === 0) return;
+        isOpen = false;
+      }
+      // Unknown: rather too many lines are reported than too few.
+      isOpen = false;
     },
   };
 }

@@ -1,7 +1,7 @@
 /** A viewer of runtime logs, and an agent that sends new lines by hand, and answers reads from what was printed. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@berth/wire/client';
-import type { LogBatch, LogWant } from '@berth/wire/runtime';
+import { type LogBatch, type LogWant, MAX_BATCH_LINES } from '@berth/wire/runtime';
 import { expect, onTestFinished } from 'vitest';
 import { AGENT_SECRET } from './harness.ts';
 
@@ -55,15 +55,28 @@ export function logAgent(url: () => string, node_id: string) {
       if (mode !== 'read') continue;
       const since = since_ago_ms === null ? 0 : Date.now() - since_ago_ms;
       const range = printed.filter(({ line, at }) => (after === null ? at >= since : line.at > after)).map(({ line }) => line);
-      await send(key, { lines: tail === 0 ? [] : range.slice(-tail), end: true });
+      const lines = tail === 0 ? [] : range.slice(-tail);
+      for (let first = 0; first < lines.length || first === 0; first += MAX_BATCH_LINES) {
+        const part = lines.slice(first, first + MAX_BATCH_LINES);
+        const end = first + part.length === lines.length;
+        await send(key, { first, lines: part, ...(end ? { end, left_out: range.length - lines.length } : {}) });
+      }
       reads += 1;
     }
+  }
+  let paused = false;
+  let stamps = 0;
+  function line(text: string, clockMs = 0): LogBatch['lines'][number] {
+    const at = new Date(Date.now() + clockMs).toISOString().replace('Z', `${String(stamps++).padStart(6, '0')}Z`);
+    const entry = { at, stream: 'stdout' as const, text };
+    printed.push({ line: entry, at: Date.now() });
+    return entry;
   }
   const ending = new AbortController();
   const answering = (async () => {
     while (!ending.signal.aborted) {
       // The control plane may have ended, or the other one has the read already.
-      await answerReads().catch(() => undefined);
+      if (!paused) await answerReads().catch(() => undefined);
       await sleep(50);
     }
   })();
@@ -96,13 +109,25 @@ export function logAgent(url: () => string, node_id: string) {
       next += skipped;
       const first = next;
       next += texts.length;
-      const lines = texts.map((text, i) => ({
-        at: new Date(Date.now() + clockMs).toISOString().replace('Z', `${String(first + i).padStart(6, '0')}Z`),
-        stream: 'stdout' as const,
-        text,
-      }));
-      printed.push(...lines.map((line) => ({ line, at: Date.now() })));
-      return send(key, { first, lines, now: Date.now() + clockMs });
+      return send(key, { first, lines: texts.map((text) => line(text, clockMs)), now: Date.now() + clockMs });
     },
+    /** Prints lines of which one in `every` is sent, at most a batch. The others get the numbers after it, as from a real agent. */
+    async flood(key: string, count: number, every: number) {
+      const lines = Array.from({ length: count }, () => line(`line ${stamps}`)).filter((_, i) => i % every === 0);
+      const first = next;
+      next += count;
+      if (lines.length > 0) await send(key, { first, lines });
+    },
+    /** Prints lines that are not sent. */
+    drop(count: number) {
+      for (let i = 0; i < count; i += 1) line(`line ${stamps}`);
+      next += count;
+    },
+    /** Says that it is there, and how many lines there were. */
+    sign: (key: string) => send(key, { first: next }),
+    /** Number of lines that the container has printed. */
+    printed: () => printed.length,
+    /** Answers no reads until `pause(false)`. */
+    pause: (yes: boolean) => void (paused = yes),
   };
 }

@@ -29,7 +29,7 @@ import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Hold, Holds } from '../holds.ts';
 import type { Channel, ChannelLine } from '../log-channel.ts';
-import { createOverlap, type Overlap } from '../log-overlap.ts';
+import { createGaps, createOverlap, type Gaps, type Overlap, type Recount } from '../log-overlap.ts';
 import { canReadLogs, type Readers, waitFor } from '../log-readers.ts';
 import { type EventStream, openEventStream, type SseEvent } from '../sse.ts';
 import { time } from '../views.ts';
@@ -42,6 +42,10 @@ const SILENT_MS = 15_000;
 const LINES_AT_ONCE = 500;
 /** How long new lines are compared with those of the first read. */
 const OVERLAP_MS = 5_000;
+/** How long missing numbers may belong to lines of the first read: an agent whose container prints no more tells them with its next sign. */
+const GAP_MS = 15_000;
+/** How long a gap waits for the line that ends it. */
+const NEXT_LINE_MS = 2_000;
 /** Deployments of one project that a stream follows at once. */
 const MOST_SOURCES = 6;
 /** Time that a stream gives to the last lines of a container that is being removed. */
@@ -290,6 +294,15 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       return { overlap, problem };
     }
 
+    const recountOf =
+      (target: Target, node: NodeRecord, signal: AbortSignal): Recount =>
+      async ({ stdout, stderr }) => {
+        const request = { deployment_id: target.id, node_id: node.id, tail: MAX_TAIL, since: null, until: null, stream: null };
+        const { channel, problem } = await readers.read({ ...request, after: stdout > stderr ? stdout : stderr }, signal);
+        const lines = linesIn(channel).filter((line) => line.at > (line.stream === 'stdout' ? stdout : stderr));
+        return problem === null ? { lines, total: channel.leftOut() + channel.dropped() + lines.length } : null;
+      };
+
     /** Ends the stream if the viewer does not take what `work` sends: what it does not take stays in memory. */
     async function inTime(work: () => Promise<void>): Promise<void> {
       const timer = setTimeout(() => stream.abort(), slowMs);
@@ -342,6 +355,13 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
           let overlap: Overlap | null = first.overlap;
           // Ends the comparison soon: the clock of the node may be set back.
           let overlapUntil = performance.now() + OVERLAP_MS;
+          const gapsAfter = ({ newest }: Overlap): Gaps => {
+            const until = performance.now() + GAP_MS;
+            return createGaps(newest, () => performance.now() > until);
+          };
+          let gaps = gapsAfter(first.overlap);
+          const hasNext = (): Promise<boolean> =>
+            waitFor(channel, () => channel.boundary(at) !== null || channel.ended(), NEXT_LINE_MS, signal);
           let before: string | null = null;
           for (;;) {
             if (isUnnumbered && channel.isWhole() !== null) {
@@ -355,24 +375,34 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
                 const second = await sendFirst(target, node, begin, { channel, end: at, signal });
                 if (second.problem !== null) await gone(node.hostname, second.problem);
                 overlap = second.overlap;
+                gaps = gapsAfter(overlap);
                 overlapUntil = performance.now() + OVERLAP_MS;
               }
             }
             if (performance.now() > overlapUntil) overlap = null;
-            const items = channel.after(at, LINES_AT_ONCE, PAGE_BYTES);
+            let items = channel.after(at, LINES_AT_ONCE, PAGE_BYTES);
+            const ready = gaps.ready(items);
+            if (ready === 0 && items.length > 0) {
+              await gaps.settle(channel, at, recountOf(target, node, signal), hasNext);
+              // The channel may have dropped some of the lines meanwhile.
+              continue;
+            }
+            items = items.slice(0, ready);
             if (items.length > 0) await checkRights();
             signal.throwIfAborted();
             const known = overlap;
             const events: SseEvent[] = [];
-            for (const { lost, line } of items) {
+            for (const item of items) {
+              const { lost, line } = item;
               const to = line === null ? null : timeIn(line.at, channel);
-              // Missing numbers may belong to lines that the first read has shown.
-              const count = known === null || lost === 0 ? lost : known.lost(lost, line);
+              // Missing numbers may belong to lines of the first read.
+              const count = gaps.lost(item);
               const skip = line !== null && known?.wasShown(line) === true;
               if (count > 0) events.push(lostEvent({ deployment_id: target.id, count, from: before, to }));
               at = line?.pos ?? at + lost;
               before = to ?? before;
               if (line === null || skip) continue;
+              gaps.sent();
               said = '';
               events.push(...lineEvent(target.id, line, channel));
             }
