@@ -122,6 +122,12 @@ describe('the clean-up of the registry', () => {
     expect(others.map(([name]) => name)).toEqual(['agent-builder']);
   });
 
+  test('the other agent reaches the registry there too, and cleans nothing', () => {
+    // 127.0.0.1 in a container is not the machine, and REGISTRY_ADDR is the address that the engine uses.
+    expect(services['agent-deploy']?.environment).toMatchObject({ REGISTRY_URL: 'http://registry:5000' });
+    expect(services['agent-deploy']?.environment).not.toHaveProperty('REGISTRY_CONFIG');
+  });
+
   type Copy = (from: string, folder: string) => string | null;
   async function copyOf(): Promise<Copy> {
     const module = pathToFileURL(join(repositoryRoot, 'deploy/compose/registry-config.mjs')).href;
