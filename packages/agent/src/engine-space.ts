@@ -40,7 +40,7 @@ export function createEngineSpace({
     try {
       const use = await engineUse(cli, signal);
       const disk = use.root === null ? null : await diskOf(use.root, root);
-      // Nothing is evicted from a disk that this machine does not see: nobody is asked what could go.
+      // An image on a disk that this machine does not see is never evicted, so the registry is not asked about it.
       last = { ...use, candidates: disk === null ? [] : await images.list(signal), disk };
       return last;
     } catch (error) {
