@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createRegistryConfigFile } from '../packages/agent/src/registry/config-file.ts';
 import { repositoryRoot } from '@berth/testbed/config';
 import { type RunningProcess, startProcess } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
@@ -121,9 +122,20 @@ describe('the clean-up of the registry', () => {
     expect(others.map(([name]) => name)).toEqual(['agent-builder']);
   });
 
-  test('a change of the operator is copied for the registry, and a change of the agent stays otherwise', async () => {
+  test('the other agent reaches the registry there too, and cleans nothing', () => {
+    // 127.0.0.1 in a container is not the machine, and REGISTRY_ADDR is the address that the engine uses.
+    expect(services['agent-deploy']?.environment).toMatchObject({ REGISTRY_URL: 'http://registry:5000' });
+    expect(services['agent-deploy']?.environment).not.toHaveProperty('REGISTRY_CONFIG');
+  });
+
+  type Copy = (from: string, folder: string) => string | null;
+  async function copyOf(): Promise<Copy> {
     const module = pathToFileURL(join(repositoryRoot, 'deploy/compose/registry-config.mjs')).href;
-    const { copyRegistryConfig } = (await import(module)) as { copyRegistryConfig: (from: string, folder: string) => string | null };
+    return ((await import(module)) as { copyRegistryConfig: Copy }).copyRegistryConfig;
+  }
+
+  test('a change of the operator is copied for the registry, and a change of the agent stays otherwise', async () => {
+    const copyRegistryConfig = await copyOf();
     const dir = mkdtempSync(join(tmpdir(), 'berth-registry-'));
     try {
       const [from, file] = [join(dir, 'from.yml'), join(dir, 'registry.yml')];
@@ -143,6 +155,40 @@ describe('the clean-up of the registry', () => {
       rmSync(file);
       expect([copy(), text()]).toEqual(['created the configuration of the registry', 'a: 3\n']);
       expect(readdirSync(dir).toSorted()).toEqual(['copied.yml', 'from.yml', 'registry.yml']);
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
+  });
+
+  test('a change of the operator waits for the end of a clean-up: a writable registry would lose layers', async () => {
+    const copyRegistryConfig = await copyOf();
+    const dir = mkdtempSync(join(tmpdir(), 'berth-registry-'));
+    try {
+      const [from, file] = [join(dir, 'from.yml'), join(dir, 'registry.yml')];
+      const copy = (): string | null => copyRegistryConfig(from, dir);
+      const own = readFileSync(join(repositoryRoot, 'deploy/compose/registry.yml'), 'utf8');
+      writeFileSync(from, own);
+      copy();
+      const agent = createRegistryConfigFile(file, join(dir, 'marker.json'));
+      await agent.setReadOnly();
+      const during = readFileSync(file, 'utf8');
+      const changed = own.replace('level: warn', 'level: info');
+      writeFileSync(from, changed);
+      const waits = expect.stringMatching(/clean-up.*not copied.*docker compose up -d --wait/);
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual([waits, during]);
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual([waits, during]);
+      await agent.setWritable();
+      await agent.forget();
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual([expect.stringContaining('docker compose restart registry'), changed]);
+      // The way out when nobody cleans any more.
+      await agent.setReadOnly();
+      rmSync(file);
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual(['created the configuration of the registry', changed]);
+      // An operator's own read-only registry is no clean-up.
+      writeFileSync(from, changed.replace('storage:', 'storage:\n  maintenance: { readonly: { enabled: true } }'));
+      expect(copy()).toContain('docker compose restart registry');
+      writeFileSync(from, own);
+      expect([copy(), readFileSync(file, 'utf8')]).toEqual([expect.stringContaining('docker compose restart registry'), own]);
     } finally {
       rmSync(dir, { recursive: true });
     }

@@ -192,7 +192,7 @@ export const AGENT_SETTINGS = {
     parse: words,
   },
   REGISTRY_URL: {
-    doc: 'Address at which this agent reaches the registry to clean it, where REGISTRY_ADDR leads elsewhere: in a container, for example http://registry:5000',
+    doc: 'Address at which this agent reaches the registry (to clean it, and to ask for images), where REGISTRY_ADDR leads elsewhere: in a container, for example http://registry:5000',
     shown: 'REGISTRY_ADDR',
     parse: origin,
   },

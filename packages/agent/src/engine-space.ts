@@ -8,7 +8,7 @@ import type { DockerCli } from './tools/docker-cli.ts';
 import { engineUse, type EngineUse, pruneBuildCache } from './tools/engine-use.ts';
 
 export type EngineContents = EngineUse & {
-  /** Images that can go, in the order of eviction. */
+  /** Images that can go, in the order of eviction; none if `disk` is null. */
   candidates: ImageCandidate[];
   /** The disk of the engine’s data folder; null if this machine does not see the folder. `isOwn`: SVC_ROOT is on another disk. */
   disk: { free: number; total: number; isOwn: boolean } | null;
@@ -39,7 +39,9 @@ export function createEngineSpace({
   async function count(signal: AbortSignal): Promise<EngineContents> {
     try {
       const use = await engineUse(cli, signal);
-      last = { ...use, candidates: await images.list(signal), disk: use.root === null ? null : await diskOf(use.root, root) };
+      const disk = use.root === null ? null : await diskOf(use.root, root);
+      // An image on a disk that this machine does not see is never evicted, so the registry is not asked about it.
+      last = { ...use, candidates: disk === null ? [] : await images.list(signal), disk };
       return last;
     } catch (error) {
       last = null;
@@ -65,7 +67,7 @@ async function diskOf(folder: string, other: string): Promise<EngineContents['di
     const [{ dev }, { blocks, bavail, bsize }] = await Promise.all([stat(folder), statfs(folder)]);
     return { free: bavail * bsize, total: blocks * bsize, isOwn: dev !== (await deviceOf(other)) };
   } catch (error) {
-    // The engine is on another machine, or its folder is not readable for this user.
+    // The agent is in a container without the folder, the engine is on another machine, or the folder is not readable for this user.
     if (['ENOENT', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return null;
     throw error;
   }

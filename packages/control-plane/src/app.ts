@@ -128,6 +128,8 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       await secrets.look();
       closers.add('secrets', () => secrets.close());
     }
+    // With PostgreSQL, another control plane may still serve them.
+    if (!isShared) closers.add('looks', () => stores.repositoryLooks.endOpen(now()));
     const folder = config.DATABASE_URL === 'sqlite::memory:' ? null : resolve(dataFolder(config));
     const vault = await openVault({
       given: config.SECRETS_KEY ?? null,

@@ -58,6 +58,7 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
     isMarked: async () => (await marker()) !== null,
     async setReadOnly() {
       const { text, document } = await read();
+      removeEmptyParents(document);
       document.setIn(READ_ONLY, true);
       const written = `${document.toString()}${NOTE}\n`;
       await mark(text, written);
@@ -95,16 +96,21 @@ export function createRegistryConfigFile(path: string, markerPath: string): Regi
   };
 }
 
-/** Removes the setting and the note from a file. */
+/** Removes the setting and the note from a file, as far as a person has not done it. */
 function withoutReadOnly(text: string): string {
-  const document = parseDocument(text.replace(`${NOTE}\n`, ''));
-  document.deleteIn(READ_ONLY);
+  const document = parseDocument(text.replace(`${NOTE}\n`, '').replace(NOTE, ''));
+  if (document.hasIn(READ_ONLY)) document.deleteIn(READ_ONLY);
+  removeEmptyParents(document);
+  return document.toString();
+}
+
+/** Removes `maintenance` and `readonly` without content: the registry does not start with the latter, and yaml writes into neither. */
+function removeEmptyParents(document: Document): void {
   for (let depth = READ_ONLY.length - 1; depth > 1; depth--) {
     const parent = READ_ONLY.slice(0, depth);
     const left = document.getIn(parent);
-    if (isMap(left) && left.items.length === 0) document.deleteIn(parent);
+    if (left === null || (isMap(left) && left.items.length === 0)) document.deleteIn(parent);
   }
-  return document.toString();
 }
 
 /** Whether a process died while it wrote the file in place: each character is that of one of both texts. */

@@ -62,6 +62,25 @@ describe('REGISTRY_CONFIG', () => {
       (written) => written.slice(0, 60) + TEXT.slice(60),
       (left) => expect(left).toBe(TEXT),
     ],
+    ...(
+      [
+        // docs/clean-up.md "When it fails"
+        ['removed storage.maintenance.readonly by hand', (written) => written.replace(/ +readonly:\n +enabled: true\n/, '')],
+        ['removed storage.maintenance', (written) => written.replace(/ +maintenance:\n +readonly:\n +enabled: true\n/, '')],
+        ['removed only the line with enabled', (written) => written.replace(/ +enabled: true\n/, '')],
+        ['set enabled to false', (written) => written.replace('enabled: true\n', 'enabled: false\n')],
+        ['put the original with another port there', () => TEXT.replace('5000', '5001')],
+        ['put a file without the last newline there', (written) => written.trimEnd()],
+      ] as [string, (written: string) => string][]
+    ).map(([what, edit]): [string, (written: string) => string, (left: string) => void] => [
+      `keeps the rest when a person ${what}`,
+      (written) => {
+        const edited = edit(written);
+        expect(edited).not.toBe(written);
+        return edited;
+      },
+      (left) => expect(parse(left.replace('5001', '5000'))).toEqual(parse(TEXT)),
+    ]),
   ])('%s meanwhile', async (_, edit, check) => {
     await file.setReadOnly();
     await writeFile(path, edit(await text()));
@@ -71,6 +90,18 @@ describe('REGISTRY_CONFIG', () => {
     check(left);
     expect(left).not.toMatch(/readonly|Berth/);
   });
+
+  it.each(['maintenance:', 'maintenance: { readonly: }', 'maintenance: {}'])(
+    'is made read-only and writable where the file has "%s"',
+    async (empty) => {
+      const given = TEXT.replace('storage:', `storage:\n  ${empty}`);
+      await writeFile(path, given);
+      await file.setReadOnly();
+      expect(parse(await text())).toMatchObject({ storage: { maintenance: { readonly: { enabled: true } } } });
+      await restarted();
+      expect(await text()).toBe(given);
+    },
+  );
 
   it('is there again after a person deleted it', async () => {
     await chmod(path, 0o640);

@@ -6,10 +6,12 @@ import type { NodeRecord } from './records.ts';
 type Preview = Omit<NodeDiskView, 'disk' | 'volumes' | 'budget_bytes' | 'wanted_bytes'>;
 type Evicted = NodeDiskView['evict'][number];
 
-/** Without this, the preview covers datasets only. */
+/** Why the preview covers datasets only. */
 const NO_DISK = 'the agent of this node has not reported its disk';
+const NO_COUNT = 'the agent of this node could not count images and build cache the last time, so this preview covers datasets only';
 const NO_EVICTABLE =
-  'the agent of this node does not report which images and build cache it can evict, so this preview covers datasets only';
+  'the agent of this node evicts neither images nor build cache, so this preview covers datasets only: it does not see the data folder of ' +
+  'the container engine (it runs in a container, as with compose, or the engine is on another machine), or it is of an earlier version';
 
 /**
  * `free`: what the agent reported as `free_storage`. `namesImages`: false for a caller who does not see all projects, because the name
@@ -54,10 +56,14 @@ export function previewDisk(
     enough: within.enough,
     evict: [...within.steps, ...ofEngine].map((step, i) => evictedOf(step, namesImages ? null : `image ${i + 1}`)),
     kept_bytes: datasetsStay + (evictable === undefined ? 0 : Math.max(0, engineBytes - canGo)),
-    ...(evictable === undefined ? { unavailable: disk === null ? NO_DISK : NO_EVICTABLE } : {}),
+    ...(evictable === undefined ? { unavailable: whyNot(disk) } : {}),
   };
 }
 
+function whyNot(disk: NodeDisk | null): string {
+  if (disk === null) return NO_DISK;
+  return disk.images === null ? NO_COUNT : NO_EVICTABLE;
+}
 const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
 const partsOf = (evictable: NodeDisk['evictable'] | null, total: number) => ({
   images: evictable?.images ?? [],

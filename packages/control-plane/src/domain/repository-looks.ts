@@ -41,6 +41,8 @@ export type RepositoryLookStore = {
   endTask(id: string, leaseToken: string | null, report: TaskReport, now: number): Promise<{ status: TaskState }>;
   /** Ends a look that its builder did not claim, renew or end in time. It is not offered again: people ask again. */
   loseTask(task: TaskRecord, why: Loss, now: number): Promise<boolean>;
+  /** Ends all open ones: the control plane stops, and an earlier version does not know them. */
+  endOpen(now: number): Promise<void>;
   /** Removes ended ones. Returns their number. */
   sweep(now: number): Promise<number>;
 };
@@ -55,6 +57,9 @@ export const LOST: Record<Loss, { code: string; message: string }> = {
   wall: { code: 'task_timeout', message: `the builder did not end within ${LOOK_MS / 1000} s` },
   attempts: { code: 'too_many_attempts', message: 'the builder began too many times without an end' },
 };
+
+/** Why a look was ended without its builder. */
+export const STOPPED = { code: 'cancelled', message: 'the control plane stopped before the builder answered; ask again' };
 
 /** Returns a builder, or why none can look. `turn`: a number that grows with each request, so that another builder gets the next try. */
 export function chooseBuilder(nodes: readonly NodeRecord[], now: number, limits: Limits, turn: number): NodeRecord | string {

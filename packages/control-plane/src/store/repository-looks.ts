@@ -2,7 +2,7 @@
  * `look` tasks without a project: looks into a repository before its project exists. No plan creates or ends them.
  *
  * pending -> running (claimed) -> completed | failed (reported)
- * pending, running -> lost (deadline passed, lease expired)
+ * pending, running -> lost (deadline passed, lease expired, control plane stopped)
  */
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../domain/errors.ts';
@@ -13,6 +13,7 @@ import {
   LOST,
   MAX_KEPT,
   MAX_OPEN,
+  STOPPED,
   type RepositoryLookRecord,
   type RepositoryLookStore,
 } from '../domain/repository-looks.ts';
@@ -121,6 +122,19 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
           .executeTakeFirst(),
       );
       return lost !== undefined;
+    },
+
+    async endOpen(now) {
+      const report: TaskReport = { status: 'failed', result: { error: STOPPED } };
+      await db.writeOne((kysely) =>
+        kysely
+          .updateTable('tasks')
+          .set({ status: 'lost', finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
+          .where('project_id', 'is', null)
+          .where('kind', '=', 'look')
+          .where('finished_at', 'is', null)
+          .execute(),
+      );
     },
 
     sweep: (now) => db.write((tx) => sweep(tx, now)),

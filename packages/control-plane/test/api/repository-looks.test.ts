@@ -2,9 +2,12 @@
 import { GIT_ACCESS } from '@berth/wire/git';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { REPOSITORY_LOOK_CAPABILITY, type RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
-import { type Api, createApi, createProject, type Reply, rulesOf } from './harness.ts';
+import { type Api, createApi, createProject, onceOnly, type Reply, rulesOf } from './harness.ts';
 
 const URL_ = 'https://git.example.com/team/shop.git';
 const FOUND: RepositoryFound = {
@@ -177,6 +180,29 @@ it('ends a look that its builder does not claim or end, and asks another builder
   await lost();
   expect(await look(again.json['id'])).toMatchObject({ state: 'failed', error: { code: 'task_timeout' } });
   expect((await report(String(again.json['id']), lease, { status: 'completed', result: FOUND })).status).toBe(409);
+});
+
+onceOnly.test('ends open looks when the control plane stops: an earlier version cannot, and would log an error each second', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'berth-looks-'));
+  onTestFinished(() => rmSync(dir, { recursive: true }));
+  const again = async (): Promise<void> => {
+    await api.close();
+    api = await createApi({ databaseUrl: `sqlite:${join(dir, 'berth.db')}` });
+  };
+  await again();
+  const node = await builder();
+  const done = (await ask(`${URL_}/done`)).json['id'];
+  const { lease } = await claim(String(done));
+  await report(String(done), lease, { status: 'completed', result: FOUND });
+  const waiting = (await ask(`${URL_}/waiting`)).json['id'];
+  const begun = (await ask(`${URL_}/begun`)).json['id'];
+  await claim(String(begun));
+  await again();
+  for (const id of [waiting, begun])
+    expect(await look(id)).toMatchObject({ state: 'failed', error: { message: expect.stringContaining('the control plane stopped') } });
+  expect(await look(done)).toMatchObject({ state: 'done' });
+  expect(await tasksOf(node)).toEqual([]);
+  expect(await api.stores.repositoryLooks.open()).toEqual([]);
 });
 
 it('keeps ended looks for minutes only, and answers 404 for another task', async () => {

@@ -48,11 +48,14 @@ describe('the preview of evictions', () => {
     expect(preview.free_bytes).toBe(300);
     expect(rows(preview)).toEqual(['dataset d v1 100', 'build_cache build cache 104']);
   });
-  it('covers datasets only for an older agent and one without a report, and says so', () => {
+  it('covers datasets only where no image or build cache is evicted, and says why', () => {
     const { evictable: _, ...older } = disk;
     const of = (reported: NodeDisk | null) => previewDisk({ ...node, disk: reported }, { ...asked, free: 50, wanted: 100 });
     for (const preview of [of(older), of(null)]) expect(rows(preview)).toEqual(['dataset d v1 100']);
-    expect(of(older).unavailable).toContain('does not report which images and build cache it can evict');
+    expect(of(older).unavailable).toMatch(
+      /datasets only: it does not see the data folder of the container engine .*compose.*earlier version/,
+    );
+    expect(of({ ...older, images: null }).unavailable).toMatch(/could not count images and build cache.*datasets only/);
     expect(of(null).unavailable).toContain('has not reported its disk');
   });
 });
