@@ -188,7 +188,7 @@ test('a drain says which stopped project it waits for, and an uncordon ends the 
 });
 
 /** A project that runs on node-2 without its volume, whose data is still on node-1. */
-async function droppedVolume(): Promise<{ project: string; first: string; second: string; at: (hostname: string) => Promise<string> }> {
+async function droppedVolume(): Promise<{ project: string; first: string }> {
   const { project, first, at } = await stoppedWithVolume();
   await api.call('patchProject', { params: { id: project }, body: { volumes: [] } });
   const second = await at('node-2');
@@ -204,7 +204,7 @@ async function droppedVolume(): Promise<{ project: string; first: string; second
   for (const t of await tasks(first)) await work(t.id, {});
   await at('node-1');
   expect((await deployment(next))['status']).toBe('running');
-  return { project, first, second, at };
+  return { project, first };
 }
 const drainOf = async (id: string) => (await api.call('getNode', { params: { id } })).json['drain'];
 
@@ -228,24 +228,17 @@ test('a drain waits if the settings of the project have the volume again, and na
   expect(await drainOf(first)).toMatchObject({ finished_at: null, left: [{ project_id: project, problem }] });
 });
 
-test('the deletion of a node waits for the data of a removed volume, says so, and ends when the project is deleted', async () => {
-  const { project, first, at } = await droppedVolume();
+test('the deletion of a node waits for the data of a removed volume, says so, and with force leaves it on the disk', async () => {
+  const { project, first } = await droppedVolume();
   await api.call('drainNode', { params: { id: first } });
   await loops();
   await api.call('deleteNode', { params: { id: first } });
   for (let i = 0; i < 3; i++) await loops();
   const problem = expect.stringMatching(/settings.*delete the project, or delete the node with force/);
   expect(await drainOf(first)).toMatchObject({ finished_at: null, left: [{ project_id: project, problem }] });
-  await api.call('deleteProject', { params: { id: project } });
-  for (let i = 0; i < 3; i++) {
-    for (const hostname of ['node-1', 'node-2']) {
-      for (const t of await tasks(await at(hostname))) await work(t.id, {});
-      await at(hostname);
-    }
-    await register(api, { containers: [] });
-    await loops();
-  }
+  await api.call('deleteNode', { params: { id: first }, query: { force: true } });
   expect((await api.call('getNode', { params: { id: first } })).status).toBe(404);
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current', names: ['data'] }]);
 });
 
 test('a drain reads no facts of the projects that wait, and tries no move after its control plane was told to stop', async () => {
