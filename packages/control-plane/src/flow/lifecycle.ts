@@ -36,8 +36,7 @@ export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: str
     await changeDrain(stores.nodes, nodeId, ({ drain }) =>
       drain === null || drain.finished_at !== null ? drain : withFreshTries(drain, now()),
     );
-  }
-  else {
+  } else {
     const serving = (await stores.deployments.servingOn(nodeId)).map((d) => d.id);
     const open = (await stores.deployments.inProgress()).map((d) => d.id);
     for (const id of new Set([...serving, ...open])) await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });

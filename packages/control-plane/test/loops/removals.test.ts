@@ -221,7 +221,10 @@ test('a drain ends although the data of a volume that its project has removed is
 
 test('a drain waits if the settings of the project have the volume again, and names the way out', async () => {
   const { project, first } = await droppedVolume();
-  await api.call('patchProject', { params: { id: project }, body: { replace: 'recreate', volumes: [{ name: 'data', mount_path: '/data' }] } });
+  await api.call('patchProject', {
+    params: { id: project },
+    body: { replace: 'recreate', volumes: [{ name: 'data', mount_path: '/data' }] },
+  });
   await api.call('drainNode', { params: { id: first } });
   await loops();
   const problem = expect.stringContaining('deploy one while the node is drained');
