@@ -154,7 +154,13 @@ test('DELETE of a node moves the volume of a stopped project, which stays stoppe
   const second = await at('node-2');
   await loops();
   expect((await deployment(id))['status']).toBe('running');
-  for (const t of [...(await tasks(first)), ...(await tasks(second))]) await work(t.id, moved);
+  const isMoving = async () => [...(await api.stores.tasks.moving([project, 'unknown']))];
+  expect(await isMoving()).toEqual([project]);
+  for (const t of await tasks(first)) await work(t.id, moved);
+  // The other end still works.
+  expect(await isMoving()).toEqual([project]);
+  for (const t of await tasks(second)) await work(t.id, moved);
+  expect(await isMoving()).toEqual([]);
   expect(await api.stores.volumes.ofProject(project)).toMatchObject([
     { node_id: first, state: 'left' },
     { node_id: second, state: 'current' },
