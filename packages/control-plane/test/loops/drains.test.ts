@@ -55,7 +55,7 @@ test('each waiting project has its turn, a few in one step', async () => {
   expect(new Set(tried)).toEqual(new Set(all));
 });
 
-test('no more moves begin than there is room for', async () => {
+test('as many moves begin as there is room for', async () => {
   const { step, tried } = drainOf(TRIED_AT_ONCE, true);
   await step(go);
   expect(tried).toHaveLength(2);
