@@ -12,7 +12,7 @@ export const INVARIANTS = {
   'one-writer': 'no two versions of a stop-first project run at once',
   'volume-stays': 'a volume is never replaced by an empty or an older one',
   'volume-kept': 'the volume of a project is never lost',
-  'drain-empties': 'a finished drain leaves no volume of a project behind',
+  'drain-empties': 'a finished drain leaves no volume behind that a project uses',
   'stop-ends': 'a stop ends every deployment in progress',
   'stop-stays': 'a stopped project stays stopped until a person starts it',
   'stop-rests': 'a stopped project has its page and no running container',

@@ -209,6 +209,8 @@ export type TaskStore = {
   openByNode(): Promise<Map<string, string>>;
   /** Returns the last text of `openByNode` for the node without a query, or null before the first query. */
   lastOpen(nodeId: string): string | null;
+  /** Returns those of these projects whose volumes are being moved. */
+  moving(projectIds: readonly string[]): Promise<Set<string>>;
   /** Raises `attempt`, sets a new lease and adds a line to the story. Throws not_found, task_over (also after too many attempts). */
   claim(id: string, lease: { token: string; expires_at: number }, now: number, maxAttempts: number): Promise<Claim>;
   /** Throws not_found, stale_lease, task_over. */

@@ -1,5 +1,5 @@
 /** Reads the facts for one decision of a drain (flow/drain.ts). */
-import type { DeploymentRecord, DrainRecord } from '../domain/records.ts';
+import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/records.ts';
 import type { Stores } from '../domain/stores.ts';
 import type { Remaining, Rest } from './drain.ts';
 import { STOPPED_AND } from './leave.ts';
@@ -8,8 +8,12 @@ import { isAtRest, STOPPED } from './stop.ts';
 /** Only a deployment with these volumes can move them. */
 const UNUSED =
   'its volumes are on this node, and no version that uses them runs; deploy one while the node is drained, or delete the node with force';
+/** Without volumes in the settings, a deployment would leave them here. */
+const DROPPED =
+  'volumes that it used before are on this node; add them to its settings again and deploy, delete the project, or delete the node with force, which leaves their folders on its disk';
 
-type Read = Pick<Stores, 'deployments' | 'volumes' | 'projects' | 'flow'>;
+type Read = Pick<Stores, 'deployments' | 'volumes' | 'projects' | 'tasks'>;
+type Leaving = Pick<NodeRecord, 'id' | 'deleting_at'>;
 
 /**
  * Returns the deployments that still run on the node or whose volumes are there, and whether one is still being deployed to it
@@ -17,10 +21,10 @@ type Read = Pick<Stores, 'deployments' | 'volumes' | 'projects' | 'flow'>;
  */
 export async function readDrainState(
   stores: Read,
-  nodeId: string,
+  node: Leaving,
   { tries }: Pick<DrainRecord, 'tries'>,
-): Promise<{ remaining: Remaining[]; arriving: boolean }> {
-  const running = (await stores.deployments.servingOn(nodeId)).filter((d) => d.status === 'running' && !isAtRest(d));
+): Promise<{ remaining: Remaining[]; arriving: boolean; dropped: string[] }> {
+  const running = (await stores.deployments.servingOn(node.id)).filter((d) => d.status === 'running' && !isAtRest(d));
   const openIds = (await stores.deployments.inProgress()).map((d) => d.id);
   const triedIds = running.flatMap((d) => tries[d.project_id]?.deployment_id ?? []);
   const byId = new Map((await stores.deployments.getMany([...openIds, ...triedIds])).map((d) => [d.id, d]));
@@ -32,39 +36,56 @@ export async function readDrainState(
     tried: byId.get(tries[d.project_id]?.deployment_id ?? '') ?? null,
     rest: null,
   }));
-  const resting = await withVolumesAlone(stores, nodeId, new Set(running.map((d) => d.project_id)));
+  const served = new Set(running.map((d) => d.project_id));
+  const { resting, dropped } = await withVolumesAlone(stores, node, served, inProgress);
   return {
     remaining: [...remaining, ...resting.map((r) => ({ ...r, inProgress: progressOf(r.running.project_id), tried: null }))],
-    arriving: inProgress.some((d) => d.node_id === nodeId),
+    arriving: inProgress.some((d) => d.node_id === node.id),
+    dropped,
   };
 }
 
-/** Returns the projects whose volumes are on the node although no deployment of them serves there. */
+/**
+ * Reads the projects whose volumes are on the node although no deployment of them serves there. `dropped`: names of those that use no
+ * volume any more. Their data does not hold up a drain: it stays on the disk, and a deployment with volumes takes it along. The deletion
+ * of a node waits for it, because nobody could reach the data afterwards.
+ */
 async function withVolumesAlone(
   stores: Read,
-  nodeId: string,
+  { id, deleting_at }: Leaving,
   served: ReadonlySet<string>,
-): Promise<{ running: DeploymentRecord; rest: Rest }[]> {
-  const copies = (await stores.volumes.onNode(nodeId)).filter((c) => c.state === 'current' && c.names.length > 0);
-  const projects = [...new Set(copies.map((c) => c.project_id))].filter((id) => !served.has(id));
-  const running = await stores.projects.runningDeployments(projects);
-  const found: { running: DeploymentRecord; rest: Rest }[] = [];
-  for (const projectId of projects) {
+  inProgress: readonly DeploymentRecord[],
+): Promise<{ resting: { running: DeploymentRecord; rest: Rest }[]; dropped: string[] }> {
+  const copies = (await stores.volumes.onNode(id)).filter((c) => c.state === 'current' && c.names.length > 0);
+  const ids = [...new Set(copies.map((c) => c.project_id))].filter((projectId) => !served.has(projectId));
+  if (ids.length === 0) return { resting: [], dropped: [] };
+  const runningIds = await stores.projects.runningDeployments(ids);
+  const newestIds = new Map(runningIds);
+  for (const projectId of ids) {
+    if (newestIds.has(projectId)) continue;
     const [newest] = (await stores.deployments.list({ project_id: projectId }, { limit: 1, cursor: null })).items;
-    const id = running.get(projectId) ?? newest?.id;
-    if (id === undefined) continue;
-    const [d] = await stores.deployments.getMany([id]);
-    if (d === undefined) continue;
-    found.push({ running: d, rest: await restOf(stores, d) });
+    if (newest !== undefined) newestIds.set(projectId, newest.id);
   }
-  return found;
+  const byId = new Map((await stores.deployments.getMany([...newestIds.values()])).map((d) => [d.id, d]));
+  const projects = new Map((await stores.projects.getMany(ids)).map((p) => [p.id, p]));
+  const moving = await stores.tasks.moving(ids);
+  const resting: { running: DeploymentRecord; rest: Rest }[] = [];
+  const dropped: string[] = [];
+  for (const projectId of ids) {
+    const d = byId.get(newestIds.get(projectId) ?? '');
+    const project = projects.get(projectId);
+    if (d === undefined || project === undefined) continue;
+    const versions = [...(runningIds.has(projectId) ? [d] : []), ...inProgress.filter((o) => o.project_id === projectId)];
+    const isUsed = [project, ...versions.map((o) => o.settings)].some(({ volumes }) => volumes.length > 0);
+    if (isUsed || deleting_at !== null) resting.push({ running: d, rest: restOf(d, moving.has(projectId), isUsed) });
+    else dropped.push(project.name);
+  }
+  return { resting, dropped };
 }
 
-async function restOf(stores: Read, d: DeploymentRecord): Promise<Rest> {
+function restOf(d: DeploymentRecord, isMoving: boolean, isUsed: boolean): Rest {
   const isAlone = isAtRest(d) && d.settings.volumes.length > 0;
-  if (!isAlone) return { isAlone, isMoving: false, problem: UNUSED };
-  const { tasks } = await stores.flow.facts(d.project_id);
-  const isMoving = tasks.some((task) => task.kind === 'move');
+  if (!isAlone) return { isAlone, isMoving: false, problem: isUsed ? UNUSED : DROPPED };
   const waiting = d.waiting === STOPPED ? null : (d.waiting?.replace(STOPPED_AND, '') ?? null);
   return { isAlone, isMoving, problem: isMoving ? null : waiting };
 }

@@ -8,10 +8,14 @@
  *    └───────────────it failed: the record keeps why─────────┘  after TRIES tries it stays
  */
 import { isSettled } from '@berth/wire/vocabulary';
-import type { DeploymentRecord, DrainRecord } from '../domain/records.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { DeploymentRecord, DrainRecord, NodeRecord } from '../domain/records.ts';
+import type { NodeStore } from '../domain/stores.ts';
 
 export const AT_ONCE = 2;
 export const TRIES = 3;
+/** Moves of volumes that are tried in one step. Each try reads all facts of its project, and most projects wait for the same thing. */
+export const TRIED_AT_ONCE = 5;
 
 export type Remaining = {
   running: DeploymentRecord;
@@ -38,11 +42,39 @@ export type DrainStep = {
 
 export const newDrain = (now: number): DrainRecord => ({ started_at: now, finished_at: null, moved: 0, tries: {} });
 
-/** Allows new tries for deployments that used all of them. */
-export const withFreshTries = (drain: DrainRecord): DrainRecord => ({
-  ...drain,
-  tries: Object.fromEntries(Object.entries(drain.tries).filter(([, t]) => t.count < TRIES)),
-});
+/**
+ * Allows new tries: for deployments that used all of them, and for the volumes of every stopped project, because a disk that was full may
+ * have room now (flow/leave.ts). Returns the same record if nothing changes.
+ */
+export function withFreshTries(drain: DrainRecord, now: number): DrainRecord {
+  const isOfRest = (t: DrainRecord['tries'][string]): boolean => t.deployment_id === null;
+  const before = Object.entries(drain.tries);
+  if (!before.some(([, t]) => isOfRest(t) || t.count >= TRIES)) return drain;
+  const kept = before.filter(([, t]) => isOfRest(t) || t.count < TRIES);
+  return { ...drain, tries: Object.fromEntries(kept.map(([id, t]) => [id, isOfRest(t) ? { ...t, count: 0, at: now } : t])) };
+}
+
+/** Changes the drain of a node, also if the drain loop writes at the same time. Throws not_found, busy. */
+export async function changeDrain(
+  nodes: Pick<NodeStore, 'get' | 'setDrain'>,
+  id: string,
+  next: (node: NodeRecord) => DrainRecord | null,
+): Promise<NodeRecord> {
+  for (let tries = 0; tries < 10; tries++) {
+    const node = await nodes.get(id);
+    const drain = next(node);
+    if (drain === node.drain) return node;
+    const set = await nodes.setDrain(id, drain, node.drain);
+    if (set !== null) return set;
+  }
+  throw new DomainError('busy');
+}
+
+/** Returns the moves to try in this step, after the one that was tried last. */
+export function inTurn(waiting: readonly DeploymentRecord[], lastProject: string | null): DeploymentRecord[] {
+  const from = waiting.findIndex((d) => d.project_id === lastProject) + 1;
+  return [...waiting.slice(from), ...waiting.slice(0, from)].slice(0, TRIED_AT_ONCE);
+}
 
 /** Records why a try that was counted could not start. */
 export const withProblem = (drain: DrainRecord, projectId: string, problem: string): DrainRecord => {

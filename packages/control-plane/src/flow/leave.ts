@@ -10,7 +10,7 @@
  */
 import { wantedOf } from '../domain/mounts.ts';
 import { choose, whyNone } from '../domain/placement.ts';
-import type { DeploymentRecord } from '../domain/records.ts';
+import type { DeploymentRecord, NodeRecord } from '../domain/records.ts';
 import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import type { Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
@@ -53,16 +53,25 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const cannot = noNodeCan(needs, nodes);
   if (cannot !== null) return setWaiting(draft, d, cannot);
   const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);
-  // Full disks only: any other node may be tried again.
-  const losses = d.losses.filter((loss) => loss.error !== undefined);
+  // A full disk of this drain excludes its node. Older failures say nothing about the node of today.
+  const since = leavingSince(from, d.project_id);
+  const losses = d.losses.filter((loss) => loss.error !== undefined && loss.at >= since);
   const placement = choose({ wanted, losses, runsOn: null, stays: false, arch: d.image_arch, needs }, nodes, draft.facts);
   const to = draft.node(placement.winner);
-  if (to === undefined) return setWaiting(draft, d, `no node can take its volumes: ${whyNone(placement, true)}`);
+  if (to === undefined) {
+    const again = `a node that was full is tried when the ${from.deleting_at === null ? 'drain' : 'deletion'} of ${from.hostname} is requested again`;
+    const hint = losses.length === 0 ? '' : `; ${again}`;
+    return setWaiting(draft, d, `no node can take its volumes: ${whyNone(placement, true)}${hint}`);
+  }
   const notYet = reasonToWait(draft, d, to);
   if (notYet !== null) return setWaiting(draft, d, notYet.why);
   const moving = moveVolumes(draft, d, { pin, from, to });
   setWaiting(draft, d, moving);
 }
+
+/** Returns when the drain began to count the failed moves of the project (flow/drain.ts). */
+const leavingSince = ({ drain, deleting_at }: Pick<NodeRecord, 'drain' | 'deleting_at'>, projectId: string): number =>
+  drain?.tries[projectId]?.at ?? drain?.started_at ?? deleting_at ?? 0;
 
 /** An end of the move reported or was lost. */
 export function leaveEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {

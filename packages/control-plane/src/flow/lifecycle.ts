@@ -3,7 +3,7 @@ import { failPoint } from '@berth/kit/fail-point';
 import type { RecordGuard } from '../domain/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
 import type { Decider, DriverDeps } from './decide.ts';
-import { newDrain } from './drain.ts';
+import { changeDrain, newDrain, withFreshTries } from './drain.ts';
 import { readDrainState } from './drain-state.ts';
 import { endLooks } from './push.ts';
 import { isAtRest } from './stop.ts';
@@ -30,8 +30,13 @@ export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: str
   const { stores, changes, now } = deps;
   const node = await stores.nodes.markDeleting(nodeId, now());
   await failPoint('node.marked');
-  if (!force) await vacate(deps, decider, nodeId);
-  else {
+  if (!force) {
+    await vacate(deps, decider, nodeId);
+    // A repeated request tries again what failed before, like a repeated drain.
+    await changeDrain(stores.nodes, nodeId, ({ drain }) =>
+      drain === null || drain.finished_at !== null ? drain : withFreshTries(drain, now()),
+    );
+  } else {
     const serving = (await stores.deployments.servingOn(nodeId)).map((d) => d.id);
     const open = (await stores.deployments.inProgress()).map((d) => d.id);
     for (const id of new Set([...serving, ...open])) await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
@@ -49,7 +54,7 @@ export async function vacate({ stores, now }: DriverDeps, decider: Decider, node
       await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
   const node = await stores.nodes.get(nodeId);
   if (node.drain?.finished_at === null) return;
-  const { remaining } = await readDrainState(stores, nodeId, { tries: {} });
+  const { remaining } = await readDrainState(stores, node, { tries: {} });
   const left = new Set(remaining.map((l) => l.running.id));
   // The project keeps its page; a start deploys its release on another node. Its volumes move first.
   for (const d of await stores.deployments.servingOn(nodeId))

@@ -1,31 +1,39 @@
 /** Carries out drains (flow/drain.ts). Several control planes may run it: a step counts only if the record has not changed since. */
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
-import { drainStep, type DrainStep, withProblem } from '../flow/drain.ts';
+import { drainStep, type DrainStep, inTurn, withProblem } from '../flow/drain.ts';
 import { readDrainState } from '../flow/drain-state.ts';
 import type { LoopDeps } from './deps.ts';
 
-export const drains =
-  (deps: LoopDeps) =>
-  async (signal: AbortSignal): Promise<void> => {
-    for (const node of await deps.stores.nodes.listDraining()) {
+/** The stopped project whose volumes each drain tried to move last, by node. */
+type LastTried = Map<string, string>;
+
+export function drains(deps: LoopDeps): (signal: AbortSignal) => Promise<void> {
+  const last: LastTried = new Map();
+  return async (signal) => {
+    const nodes = (await deps.stores.nodes.listDraining()).filter(({ drain }) => drain?.finished_at === null);
+    const ids = new Set(nodes.map(({ id }) => id));
+    for (const id of last.keys()) if (!ids.has(id)) last.delete(id);
+    for (const node of nodes) {
       if (signal.aborted) return;
-      if (node.drain?.finished_at === null) await drainOne(deps, node.drain, node, signal);
+      if (node.drain !== null) await drainOne(deps, node.drain, node, last, signal);
     }
   };
+}
 
 async function drainOne(
   { stores, driver, now, log }: LoopDeps,
   drain: DrainRecord,
-  { id, hostname }: NodeRecord,
+  { id, hostname, deleting_at }: NodeRecord,
+  last: LastTried,
   signal: AbortSignal,
 ): Promise<void> {
-  const { remaining, arriving } = await readDrainState(stores, id, drain);
+  const { remaining, arriving, dropped } = await readDrainState(stores, { id, deleting_at }, drain);
   const step = drainStep(drain, remaining, arriving, now(), driver.newId());
-  await leave(step, driver, log);
+  for (const project of await leave(step, last.get(id) ?? null, { driver, log, signal })) last.set(id, project);
   if (JSON.stringify(step.drain) === JSON.stringify(drain) || signal.aborted) return;
   if ((await stores.nodes.setDrain(id, step.drain, drain)) === null) return;
-  if (step.drain.finished_at !== null) log.info({ node: hostname, moved: step.drain.moved }, 'drain finished');
+  if (step.drain.finished_at !== null) log.info({ node: hostname, moved: step.drain.moved, unused_volumes_of: dropped }, 'drain finished');
   if (step.move === null) return;
   try {
     await driver.redeploy(step.move.running.id, { id: step.move.id, note: `node ${hostname} is drained`, trigger: 'drain' });
@@ -38,15 +46,25 @@ async function drainOne(
   }
 }
 
-/** Repeats the request until the move can begin: the deployment says what it waits for. */
-async function leave({ leave: waiting, room }: DrainStep, driver: LoopDeps['driver'], log: LoopDeps['log']): Promise<void> {
+/**
+ * Repeats the requests until the moves can begin: the deployment says what it waits for. Returns the projects that it tried, in this
+ * order.
+ */
+async function leave(
+  { leave: waiting, room }: DrainStep,
+  lastProject: string | null,
+  { driver, log, signal }: Pick<LoopDeps, 'driver' | 'log'> & { signal: AbortSignal },
+): Promise<string[]> {
+  const tried: string[] = [];
   let left = room;
-  for (const d of waiting) {
-    if (left <= 0) return;
+  for (const d of inTurn(waiting, lastProject)) {
+    if (left <= 0 || signal.aborted) break;
+    tried.push(d.project_id);
     try {
       if (await driver.moveVolumes(d.id)) left -= 1;
     } catch (error) {
       log.warn({ err: error, deployment_id: d.id }, 'drain: moving the volumes of a stopped project failed');
     }
   }
+  return tried;
 }

@@ -65,6 +65,18 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
       return open;
     },
 
+    async moving(projectIds) {
+      if (projectIds.length === 0) return new Set();
+      const rows = await db.kysely
+        .selectFrom('tasks')
+        .select('project_id')
+        .where('project_id', 'in', [...projectIds])
+        .where('kind', '=', 'move')
+        .where('finished_at', 'is', null)
+        .execute();
+      return new Set(rows.flatMap(({ project_id }) => project_id ?? []));
+    },
+
     lastOpen: (nodeId) => (open === null ? null : (open.get(nodeId) ?? '')),
 
     claim(id, lease, now, maxAttempts) {

@@ -1,6 +1,16 @@
 /** Steps of a drain. */
 import { describe, expect, it } from 'vitest';
-import { AT_ONCE, drainStep, type Remaining, type Rest, newDrain, withFreshTries, TRIES } from '../../src/flow/drain.ts';
+import {
+  AT_ONCE,
+  drainStep,
+  inTurn,
+  type Remaining,
+  type Rest,
+  newDrain,
+  TRIED_AT_ONCE,
+  withFreshTries,
+  TRIES,
+} from '../../src/flow/drain.ts';
 import { redeploy } from '../../src/flow/redeploy.ts';
 import { facts, NOW, old, on } from './fixtures.ts';
 
@@ -40,7 +50,7 @@ it(`a deployment stays on the node after ${TRIES} tries, and the drain does not 
   const step = drainStep(before, [failed('a')], false, NOW, 'x');
   expect(step).toMatchObject({ move: null, drain: { finished_at: null, tries: { a: { count: TRIES, problem: 'no room anywhere' } } } });
   expect(drainStep(step.drain, [failed('a')], false, NOW + 1, 'x').drain).toEqual(step.drain);
-  expect(drainStep(withFreshTries(step.drain), [failed('a')], false, NOW, 'x').move).not.toBeNull();
+  expect(drainStep(withFreshTries(step.drain, NOW), [failed('a')], false, NOW, 'x').move).not.toBeNull();
 });
 it('ends when no deployment runs on the node and none arrives', () => {
   const before = { ...newDrain(NOW), moved: 1, tries: { a: tried(1) } };
@@ -89,8 +99,33 @@ describe('stopped projects with volumes', () => {
     expect(names(step([rest('a', {}, losses)], before))).toEqual(['a']);
     const ended = step([rest('a', { problem: 'the files differ' }, [...losses.slice(1), NOW + 3])], before);
     expect([names(ended), ended.drain.tries['a']]).toEqual([[], { count: 3, deployment_id: null, problem: 'the files differ', at: NOW }]);
-    const again = drainStep(withFreshTries(ended.drain), [rest('a', {}, [NOW + 1])], false, NOW + 4, 'x');
+    const fresh = withFreshTries(ended.drain, NOW + 4);
+    const again = drainStep(fresh, [rest('a', {}, [NOW + 1, NOW + 2, NOW + 3])], false, NOW + 4, 'x');
     expect([names(again), again.drain.finished_at]).toEqual([['a'], null]);
+  });
+  it('get all tries again with each request of the drain, and the others only after the last try', () => {
+    const before = {
+      ...newDrain(NOW),
+      tries: { a: { ...tried(1), problem: 'full' }, b: tried(1, 'f-b'), c: tried(TRIES, 'f-c') },
+    };
+    expect(withFreshTries(before, NOW + 5).tries).toEqual({
+      a: { count: 0, deployment_id: null, problem: 'full', at: NOW + 5 },
+      b: tried(1, 'f-b'),
+    });
+    const same = { ...newDrain(NOW), tries: { b: tried(1, 'f-b') } };
+    expect(withFreshTries(same, NOW + 5)).toBe(same);
+  });
+  it('are tried a few at a time, each in its turn', () => {
+    const waiting = Array.from({ length: TRIED_AT_ONCE * 2 + 1 }, (_, i) => rest(`p${i}`).running);
+    const seen: string[] = [];
+    for (let i = 0; i < 3; i++) {
+      const turn = inTurn(waiting, seen.at(-1) ?? null);
+      expect(turn).toHaveLength(TRIED_AT_ONCE);
+      seen.push(...turn.map((d) => d.project_id));
+    }
+    expect(new Set(seen)).toEqual(new Set(waiting.map((d) => d.project_id)));
+    expect(inTurn(waiting, 'gone')[0]).toBe(waiting[0]);
+    expect(inTurn(waiting.slice(0, 1), 'p0')).toEqual(waiting.slice(0, 1));
   });
   it('without a version that could take the volumes along, the drain waits and says so', () => {
     const given = step([rest('a', { isAlone: false, problem: 'deploy it' })]);

@@ -1,9 +1,9 @@
 /** The volumes of a stopped project leave a node that is drained or deleted, without a start. */
 import type { TaskReport } from '@berth/wire/task';
 import { describe, expect, it } from 'vitest';
-import type { Facts } from '../../src/domain/facts.ts';
+import type { Facts, NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord, TaskRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord, NodeRecord, TaskRecord } from '../../src/domain/records.ts';
 import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { changeOf, facts, node, NOW, on, project, SETTINGS, stateOf, task } from './fixtures.ts';
@@ -141,11 +141,29 @@ describe('the end', () => {
     expect(changeOf(plan, 'd2')).toMatchObject({ losses: [{ at: NOW }], waiting: expect.stringContaining('its volumes were not moved: ') });
     expect([plan.createTasks, stateOf(plan, 'd2')]).toEqual([[], null]);
   });
-  it('a node with a full disk is not tried again', () => {
+  describe('a node with a full disk', () => {
     const error = { code: 'disk_full', message: 'x' } as const;
     const third = node({ ...can, id: 'n3', hostname: 'third', max_storage: 1 });
-    const plan = leave({ nodes: [from, to, third] }, atRest({ losses: [{ node_id: 'n2', at: NOW - 5, error }] }));
-    expect(plan.createTasks).toMatchObject([{ node_id: 'n1' }, { node_id: 'n3' }]);
+    const tries = { p1: { count: 1, deployment_id: null, problem: null, at: NOW - 3 } };
+    const full = (at: number): DeploymentRecord => atRest({ losses: [{ node_id: 'n2', at, error }] });
+    const leaving = (over: Partial<NodeRecord>) => node({ ...from, ...over });
+    it.each<[string, NodeFact, number]>([
+      ['was full in this drain', leaving({ drain: { ...drain, started_at: NOW - 9 } }), NOW - 5],
+      ['was full since the last request of the drain', leaving({ drain: { ...drain, started_at: NOW - 9, tries } }), NOW - 3],
+      ['was full during the deletion', leaving({ drain: null, deleting_at: NOW - 9 }), NOW - 5],
+    ])('is not tried again when it %s', (_, source, at) => {
+      expect(leave({ nodes: [source, to, third] }, full(at)).createTasks).toMatchObject([{ node_id: 'n1' }, { node_id: 'n3' }]);
+      const plan = leave({ nodes: [source, to] }, full(at));
+      expect(plan.createTasks).toEqual([]);
+      expect(changeOf(plan, 'd2').waiting).toMatch(/away reported a failure of its own.*requested again$/);
+    });
+    it.each<[string, NodeFact, number]>([
+      ['was full before the drain', leaving({ drain: { ...drain, started_at: NOW - 4 } }), NOW - 5],
+      ['was full before the drain was requested again', leaving({ drain: { ...drain, started_at: NOW - 9, tries } }), NOW - 4],
+      ['was full before the deletion', leaving({ drain: null, deleting_at: NOW - 4 }), NOW - 5],
+    ])('is tried again when it %s', (_, source, at) => {
+      expect(leave({ nodes: [source, to] }, full(at)).createTasks).toMatchObject([{ node_id: 'n1' }, { node_id: 'n2' }]);
+    });
   });
   it.each<[string, (d: DeploymentRecord) => Plan, string]>([
     ['its project is deleted', (d) => advance(d, { type: 'project_deleted' }, facts({ ...moving, live: [d] })), 'retired'],

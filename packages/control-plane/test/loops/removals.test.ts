@@ -1,6 +1,6 @@
 /** Deletion of a node: running deployments move first, and no new ones are assigned to it. */
 import { silentLogger } from '@berth/kit/log';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { removals } from '../../src/loops/removals.ts';
@@ -154,7 +154,13 @@ test('DELETE of a node moves the volume of a stopped project, which stays stoppe
   const second = await at('node-2');
   await loops();
   expect((await deployment(id))['status']).toBe('running');
-  for (const t of [...(await tasks(first)), ...(await tasks(second))]) await work(t.id, moved);
+  const isMoving = async () => [...(await api.stores.tasks.moving([project, 'unknown']))];
+  expect(await isMoving()).toEqual([project]);
+  for (const t of await tasks(first)) await work(t.id, moved);
+  // The other end still works.
+  expect(await isMoving()).toEqual([project]);
+  for (const t of await tasks(second)) await work(t.id, moved);
+  expect(await isMoving()).toEqual([]);
   expect(await api.stores.volumes.ofProject(project)).toMatchObject([
     { node_id: first, state: 'left' },
     { node_id: second, state: 'current' },
@@ -185,4 +191,86 @@ test('a drain says which stopped project it waits for, and an uncordon ends the 
   await api.call('uncordonNode', { params: { id: first } });
   await loops();
   expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current' }]);
+});
+
+/** A project that runs on node-2 without its volume, whose data is still on node-1. */
+async function droppedVolume(): Promise<{ project: string; first: string }> {
+  const { project, first, at } = await stoppedWithVolume();
+  await api.call('patchProject', { params: { id: project }, body: { volumes: [] } });
+  const second = await at('node-2');
+  await api.call('cordonNode', { params: { id: first } });
+  const { id: next } = (await api.call('createDeployment', { params: { id: project }, body: {} })).json as { id: string };
+  const builder = await register(api);
+  await tick(api, next);
+  await work((await tasks(builder))[0]?.id ?? '', { image_tag: `registry.test:5000/shop:${sha('d')}` });
+  await tick(api, next);
+  await tick(api, next);
+  await work((await tasks(second))[0]?.id ?? '', { host_port: 32_002, container_id: 'c2' });
+  await api.driver.advance(next, { type: 'route_confirmed', host_ip: '10.0.0.2', host_port: 32_002 });
+  for (const t of await tasks(first)) await work(t.id, {});
+  await at('node-1');
+  expect((await deployment(next))['status']).toBe('running');
+  return { project, first };
+}
+const drainOf = async (id: string) => (await api.call('getNode', { params: { id } })).json['drain'];
+
+test('a drain ends although the data of a volume that its project has removed is there; the data stays and is listed', async () => {
+  const { project, first } = await droppedVolume();
+  await api.call('drainNode', { params: { id: first } });
+  await loops();
+  expect(await drainOf(first)).toMatchObject({ finished_at: expect.any(String), left: [] });
+  expect((await api.call('nodeVolumes', { params: { id: first } })).json['items']).toMatchObject([
+    { project_id: project, folders: [{ name: 'data' }] },
+  ]);
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current' }]);
+});
+
+test('a drain waits if the settings of the project have the volume again, and names the way out', async () => {
+  const { project, first } = await droppedVolume();
+  await api.call('patchProject', {
+    params: { id: project },
+    body: { replace: 'recreate', volumes: [{ name: 'data', mount_path: '/data' }] },
+  });
+  await api.call('drainNode', { params: { id: first } });
+  await loops();
+  const problem = expect.stringContaining('deploy one while the node is drained');
+  expect(await drainOf(first)).toMatchObject({ finished_at: null, left: [{ project_id: project, problem }] });
+});
+
+test('the deletion of a node waits for the data of a removed volume, says so, and with force leaves it on the disk', async () => {
+  const { project, first } = await droppedVolume();
+  await api.call('drainNode', { params: { id: first } });
+  await loops();
+  await api.call('deleteNode', { params: { id: first } });
+  for (let i = 0; i < 3; i++) await loops();
+  const problem = expect.stringMatching(/settings.*delete the project, or delete the node with force/);
+  expect(await drainOf(first)).toMatchObject({ finished_at: null, left: [{ project_id: project, problem }] });
+  await api.call('deleteNode', { params: { id: first }, query: { force: true } });
+  expect((await api.call('getNode', { params: { id: first } })).status).toBe(404);
+  expect(await api.stores.volumes.ofProject(project)).toMatchObject([{ node_id: first, state: 'current', names: ['data'] }]);
+});
+
+test('a drain reads no facts of the projects that wait, and tries no move after its control plane was told to stop', async () => {
+  const { first } = await stoppedWithVolume();
+  await api.call('drainNode', { params: { id: first } });
+  const facts = vi.spyOn(api.stores.flow, 'facts');
+  const moves = vi.spyOn(api.driver, 'moveVolumes');
+  await drains({ ...api, now: Date.now, log: silentLogger() } as unknown as LoopDeps)(AbortSignal.abort());
+  expect(moves).not.toHaveBeenCalled();
+  await api.call('getNode', { params: { id: first } });
+  expect(facts).not.toHaveBeenCalled();
+});
+
+test('a repeated DELETE gives a stopped project all tries again', async () => {
+  const { project, first } = await stoppedWithVolume();
+  await api.call('deleteNode', { params: { id: first } });
+  await loops();
+  const at = async () => (await api.stores.nodes.get(first)).drain?.tries[project]?.at ?? 0;
+  const before = await at();
+  vi.spyOn(Date, 'now').mockReturnValue(before + 60_000);
+  onTestFinished(() => void vi.restoreAllMocks());
+  await loops();
+  expect(await at()).toBe(before);
+  await api.call('deleteNode', { params: { id: first } });
+  expect(await at()).toBe(before + 60_000);
 });

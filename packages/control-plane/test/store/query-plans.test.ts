@@ -129,6 +129,7 @@ async function useData(stores: Stores, nodeId: string): Promise<void> {
   await stores.tasks.endSync('s', 't', { status: 'completed' }, NOW).catch(() => {});
   await stores.tasks.progress('s', 't', { datasets: [] }, NOW).catch(() => {});
   await stores.tasks.syncsOf([nodeId], NOW);
+  await stores.tasks.moving(['p1', 'p2']);
   await stores.datasets.markDeleting(id, NOW);
   await stores.datasets.listDeleting();
   await stores.datasets.remove(id);

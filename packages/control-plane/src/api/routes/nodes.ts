@@ -7,7 +7,7 @@ import { previewDisk } from '../../domain/disk-preview.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { freeStorage } from '../../domain/placement.ts';
 import type { DrainRecord, NodeRecord } from '../../domain/records.ts';
-import { newDrain, withFreshTries } from '../../flow/drain.ts';
+import { changeDrain, newDrain, withFreshTries } from '../../flow/drain.ts';
 import { readDrainState } from '../../flow/drain-state.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
@@ -41,12 +41,14 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
           ...nodeView(node, now(), limits),
           quarantined: node.containers.filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
           copying: (copies.get(node.id) ?? []).map(copyView),
-          drain: node.drain === null ? null : await drainOf(node.id, node.drain, access),
+          drain: node.drain === null ? null : await drainOf(node, node.drain, access),
         })),
     );
   }
-  async function drainOf(nodeId: string, drain: DrainRecord, access: ProjectAccess): Promise<NonNullable<Node['drain']>> {
-    const { remaining } = await readDrainState(stores, nodeId, drain);
+  async function drainOf(node: NodeRecord, drain: DrainRecord, access: ProjectAccess): Promise<NonNullable<Node['drain']>> {
+    // A drain that has ended left nothing, and its node takes no work.
+    if (drain.finished_at !== null) return drainView(drain, [], new Map());
+    const { remaining } = await readDrainState(stores, node, drain);
     const seen = await stores.projects.visible(
       remaining.map((l) => l.running.project_id),
       access,
@@ -60,19 +62,6 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     if (one === undefined) throw new Error('unreachable: one node has one view');
     return one;
   };
-
-  /** Retries if the drain loop writes at the same time. Throws busy, being_deleted. */
-  async function setDrain(id: string, next: (present: DrainRecord | null) => DrainRecord): Promise<NodeRecord> {
-    for (let tries = 0; tries < 10; tries++) {
-      const node = await stores.nodes.get(id);
-      if (node.deleting_at !== null) throw new DomainError('being_deleted', `${node.hostname} is being deleted`);
-      const drain = next(node.drain);
-      if (drain === node.drain) return node;
-      const set = await stores.nodes.setDrain(id, drain, node.drain);
-      if (set !== null) return set;
-    }
-    throw new DomainError('busy');
-  }
 
   route('listNodes', async ({ query, access }) => {
     const { items, next } = await stores.nodes.list(pageOf(query), query);
@@ -92,10 +81,9 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   route('drainNode', async ({ params, access }) => {
     // A request during a running drain retries the projects on which the drain gave up.
-    const node = await setDrain(params.id, (present) => {
-      if (present === null || present.finished_at !== null) return newDrain(now());
-      const withRetries = withFreshTries(present);
-      return Object.keys(withRetries.tries).length === Object.keys(present.tries).length ? present : withRetries;
+    const node = await changeDrain(stores.nodes, params.id, ({ hostname, deleting_at, drain }) => {
+      if (deleting_at !== null) throw new DomainError('being_deleted', `${hostname} is being deleted`);
+      return drain === null || drain.finished_at !== null ? newDrain(now()) : withFreshTries(drain, now());
     });
     changes.notify('work');
     return view(node, access);

@@ -1,0 +1,69 @@
+/** A drain with many stopped projects whose volumes cannot move: what one step costs, and that each has its turn. */
+import { silentLogger } from '@berth/kit/log';
+import { expect, test } from 'vitest';
+import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
+import { newDrain, TRIED_AT_ONCE } from '../../src/flow/drain.ts';
+import type { LoopDeps } from '../../src/loops/deps.ts';
+import { drains } from '../../src/loops/drains.ts';
+import { node, NOW, on, project, SETTINGS } from '../flow/fixtures.ts';
+
+const volumes = [{ name: 'data', mount_path: '/data' }];
+const go = new AbortController().signal;
+
+/** A drained node with the volumes of so many stopped projects. `begins`: whether a move begins. */
+function drainOf(count: number, begins = false) {
+  const projects = Array.from({ length: count }, (_, i) => ({ ...project({ volumes }), id: `p${i}` }));
+  const settings = { ...SETTINGS, volumes };
+  const resting = projects.map((p) => on.running({ id: `d-${p.id}`, project_id: p.id, settings, health: null, stopped_first: 'stopped' }));
+  const record: NodeRecord = { ...node({ id: 'n1' }), drain: newDrain(NOW) };
+  let reads = 0;
+  const tried: string[] = [];
+  const read =
+    <A extends unknown[], R>(answer: (...given: A) => R) =>
+    async (...given: A): Promise<R> => {
+      reads += 1;
+      return answer(...given);
+    };
+  const stores = {
+    nodes: { listDraining: read(() => [record]), setDrain: read(() => null) },
+    deployments: {
+      servingOn: read((): DeploymentRecord[] => []),
+      inProgress: read(() => []),
+      getMany: read((ids: string[]) => resting.filter((d) => ids.includes(d.id))),
+    },
+    volumes: { onNode: read(() => projects.map((p) => ({ project_id: p.id, state: 'current', names: ['data'] }))) },
+    projects: {
+      runningDeployments: read(() => new Map(resting.map((d) => [d.project_id, d.id]))),
+      getMany: read(() => projects),
+    },
+    tasks: { moving: read(() => new Set()) },
+  };
+  const moveVolumes = (id: string): Promise<boolean> => {
+    tried.push(id);
+    return Promise.resolve(begins);
+  };
+  const deps = { stores, driver: { moveVolumes, newId: () => 'x' }, now: () => NOW, log: silentLogger() };
+  return { step: drains(deps as unknown as LoopDeps), tried, all: resting.map((d) => d.id), reads: () => reads };
+}
+
+test('each waiting project has its turn, a few in one step', async () => {
+  const { step, tried, all } = drainOf(TRIED_AT_ONCE * 2 + 2);
+  for (let i = 1; i <= 3; i++) {
+    await step(go);
+    expect(tried).toHaveLength(TRIED_AT_ONCE * i);
+  }
+  expect(new Set(tried)).toEqual(new Set(all));
+});
+
+test('as many moves begin as there is room for', async () => {
+  const { step, tried } = drainOf(TRIED_AT_ONCE, true);
+  await step(go);
+  expect(tried).toHaveLength(2);
+});
+
+test('a step makes the same number of reads for one waiting project as for many', async () => {
+  const [one, many] = [drainOf(1), drainOf(200)];
+  await one.step(go);
+  await many.step(go);
+  expect(many.reads()).toBe(one.reads());
+});
