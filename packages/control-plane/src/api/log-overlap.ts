@@ -3,8 +3,9 @@
  * channel the read had, and how many of its missing numbers are lines that the viewer never got.
  *
  * Each line that was printed up to the newest line of the read is settled: it was shown, or it was counted as lost with the read, or it is
- * older than what the viewer asked for. So missing numbers up to there count no more. The first gap that goes beyond needs a count, because
- * a gap does not say when its lines were printed: `missingAfter` says how many of its lines came later.
+ * older than what the viewer asked for. So missing numbers up to there count no more. A gap that may go beyond does not say when its lines
+ * were printed. Another read counts all lines between the newest of the first read and the line that ends the gap; so many of them as the
+ * viewer does not get are lost.
  */
 import type { BatchLine } from '@berth/wire/runtime';
 import type { Channel, ChannelItem } from './log-channel.ts';
@@ -51,8 +52,8 @@ export type Gaps = {
   lost(item: ChannelItem): number;
   /** Notes a line of the channel that is sent. */
   sent(): void;
-  /** Counts the lines of the gap after the position. `hasNext` waits a little for the next line of the channel. */
-  settle(channel: Channel, pos: number, recount: Recount, hasNext: () => Promise<boolean>): Promise<void>;
+  /** Counts the lines of the gap after the position. `waitForNext` waits a little for the next line of the channel. */
+  settle(channel: Channel, pos: number, recount: Recount, waitForNext: () => Promise<unknown>): Promise<void>;
 };
 
 /** The recount does not have the line that ends the gap if the container prints more lines than a read has until then. */
@@ -102,15 +103,16 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
     sent() {
       if (isOpen) sentLines += 1;
     },
-    async settle(channel, pos, recount, hasNext) {
+    async settle(channel, pos, recount, waitForNext) {
       for (let i = 0; i < MOST_RECOUNTS && isOpen; i += 1) {
-        if (channel.boundary(pos) === null) await hasNext();
+        if (channel.boundary(pos) === null) await waitForNext();
         const next = channel.boundary(pos);
         const until = channel.end();
         const found = await recount(newest);
         if (found === null) break;
+        if (next === null && channel.end() === until) await waitForNext();
         // Lines that came meanwhile say where the gap ends.
-        if (next === null && (channel.end() > until || (await hasNext()))) continue;
+        if (next === null && channel.end() > until) continue;
         const settled = settledIn(channel, pos, next, found);
         if (settled === null) continue;
         credit = settled;
