@@ -28,7 +28,10 @@ const lostOf = (viewer: Viewer): number => viewer.of('lost').reduce((sum, { coun
 /** Numbers of lines: `hole` before the first that arrives; then a gap in the numbers, whose lines are printed around the second read. */
 type Flood = { hole: number; every?: number; before: number; after: number; end?: 'line' | 'sign' };
 test.each<[string, Flood]>([
-  ['it drops lines before and after the second read, and there are more before the first that arrives', { hole: 7_000, before: 20_000, after: 3_000 }],
+  [
+    'it drops lines before and after the second read, and there are more before the first that arrives',
+    { hole: 7_000, before: 20_000, after: 3_000 },
+  ],
   ['it drops more after the second read than a read has', { hole: 5, before: 20_000, after: 20_000 }],
   ['it drops lines among those that it sends, and after the read', { hole: 5, every: 20, before: 19_000, after: 700 }],
   ['it drops lines before and after the second read, and no line follows', { hole: 5, before: 20_000, after: 3_000, end: 'sign' }],

@@ -33,7 +33,16 @@ test('what an earlier connection had is not shown again', () => {
  * A container prints `count` lines, of which an agent sends one in `every`, in batches. A viewer has a read up to line `read`, and gets the
  * lines of the channel from position `joined` on. Returns how many lines it gets or are lost.
  */
-async function follow(s: { count: number; every: number; batch: number; read: number; capacity: number; recount: number; bounds: number; early: number }) {
+async function follow(s: {
+  count: number;
+  every: number;
+  batch: number;
+  read: number;
+  capacity: number;
+  recount: number;
+  bounds: number;
+  early: number;
+}) {
   const printed = Array.from({ length: s.count }, (_, i) => line(i + 1));
   const channel = createChannel({ lines: s.bounds, bytes: 1e6 }, () => 0);
   let done = 0;
