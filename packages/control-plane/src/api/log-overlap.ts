@@ -3,11 +3,12 @@
  * channel the read had, and how many of its missing numbers are lines that the viewer never got.
  *
  * Each line that was printed up to the newest line of the read is settled: it was shown, or it was counted as lost with the read, or it is
- * older than what the viewer asked for. So missing numbers up to there count no more. The first gap that goes beyond needs a count, because
- * a gap does not say when its lines were printed: `missingAfter` says how many of its lines came later.
+ * older than what the viewer asked for. So missing numbers up to there count no more. A gap that may go beyond does not say when its lines
+ * were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap; so many of them as the
+ * viewer does not get are lost.
  */
 import type { BatchLine } from '@berth/wire/runtime';
-import type { Channel, ChannelItem } from './log-channel.ts';
+import type { Channel, ChannelItem, ChannelLine } from './log-channel.ts';
 
 type Line = Pick<BatchLine, 'at' | 'stream' | 'text'>;
 type Times = Record<Line['stream'], string>;
@@ -51,11 +52,11 @@ export type Gaps = {
   lost(item: ChannelItem): number;
   /** Notes a line of the channel that is sent. */
   sent(): void;
-  /** Counts the lines of the gap after the position. `hasNext` waits a little for the next line of the channel. */
-  settle(channel: Channel, pos: number, recount: Recount, hasNext: () => Promise<boolean>): Promise<void>;
+  /** Counts the lines of the gap after the position. `wait` waits a little for a condition of the channel. */
+  settle(channel: Channel, pos: number, recount: Recount, wait: (condition: () => boolean) => Promise<unknown>): Promise<void>;
 };
 
-/** The recount does not have the line that ends the gap if the container prints more lines than a read has until then. */
+/** A recount has no line with the channel in common if the container prints more lines than a read has meanwhile. */
 const MOST_RECOUNTS = 3;
 
 /** Counts the lost lines of one viewer after a read. */
@@ -68,15 +69,13 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
   let credit = { left: 0, until: 0 };
   const isOld = (line: Line | null): boolean => line !== null && line.at <= end;
 
-  /** Returns the number of missing numbers up to `to` that are settled; null: unknown. */
-  function settledIn(channel: Channel, pos: number, next: Line & { pos: number } | null, found: { lines: readonly Line[]; total: number }) {
-    const to = next === null ? channel.end() : next.pos - 1;
+  /** Notes how many of the missing numbers between the position and `to` are settled, if so many lines were printed after the read. */
+  function note(channel: Channel, pos: number, to: number, printed: number): void {
     const kept = channel.until(to).filter((line) => line.pos > pos);
-    const index = next === null ? found.lines.length : found.lines.findIndex(({ at, stream }) => at === next.at && stream === next.stream);
-    if (index === -1) return null;
-    const printed = found.total - found.lines.length + index;
     const lost = printed - sentLines - kept.filter((line) => line.at > newest[line.stream]).length;
-    return { left: Math.max(0, to - pos - kept.length - Math.max(0, lost)), until: to };
+    credit = { left: Math.max(0, to - pos - kept.length - Math.max(0, lost)), until: to };
+    // Nothing was printed after the read yet: a later gap may go beyond its end, too.
+    isOpen = printed === 0;
   }
 
   return {
@@ -102,24 +101,39 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
     sent() {
       if (isOpen) sentLines += 1;
     },
-    async settle(channel, pos, recount, hasNext) {
-      for (let i = 0; i < MOST_RECOUNTS && isOpen; i += 1) {
-        if (channel.boundary(pos) === null) await hasNext();
-        const next = channel.boundary(pos);
+    async settle(channel, pos, recount, wait) {
+      const hasNext = (): boolean => channel.boundary(pos) !== null;
+      for (let i = 0; i < MOST_RECOUNTS; i += 1) {
+        if (!hasNext()) await wait(hasNext);
         const until = channel.end();
+        const isQuiet = (): boolean => channel.end() === until;
+        const wasQuiet = !hasNext();
         const found = await recount(newest);
         if (found === null) break;
-        // Lines that came meanwhile say where the gap ends.
-        if (next === null && (channel.end() > until || (await hasNext()))) continue;
-        const settled = settledIn(channel, pos, next, found);
-        if (settled === null) continue;
-        credit = settled;
-        // Nothing was printed after the read yet: a later gap may go beyond its end, too.
-        if (found.total === 0) return;
-        isOpen = false;
+        if (wasQuiet && isQuiet()) await wait(() => !isQuiet());
+        if (wasQuiet && isQuiet()) return note(channel, pos, until, found.total);
+        // Ends at a line that both have. While the container floods, the channel gets it later.
+        const common = commonIn(channel, pos, found.lines);
+        const last = found.lines.at(-1)?.at ?? '';
+        if (common() === null) await wait(() => common() !== null || (channel.position() ?? '') >= last);
+        const at = common();
+        if (at !== null) return note(channel, pos, at.line.pos - 1, found.total - found.lines.length + at.index);
       }
       // Unknown: rather too many lines are reported than too few.
       isOpen = false;
     },
+  };
+}
+
+/** Looks for the first line that begins a batch after the position and is among the lines. */
+function commonIn(channel: Channel, pos: number, lines: readonly Line[]): () => { line: ChannelLine; index: number } | null {
+  const keyOf = ({ at, stream }: Line): string => `${stream} ${at}`;
+  const indexes = new Map([...lines.entries()].toReversed().map(([i, line]) => [keyOf(line), i]));
+  return () => {
+    for (let line = channel.boundary(pos); line !== null; line = channel.boundary(line.pos)) {
+      const index = indexes.get(keyOf(line));
+      if (index !== undefined) return { line, index };
+    }
+    return null;
   };
 }

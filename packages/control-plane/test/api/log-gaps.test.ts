@@ -26,25 +26,18 @@ afterEach(() => api.close());
 const lostOf = (viewer: Viewer): number => viewer.of('lost').reduce((sum, { count = 0 }) => sum + count, 0);
 
 /** Numbers of lines: `hole` before the first that arrives; then a gap in the numbers, whose lines are printed around the second read. */
-type Flood = { hole: number; every?: number; before: number; after: number; tail?: number; end?: 'line' | 'sign' };
+type Flood = { hole: number; every?: number; before: number; after: number; end?: 'line' | 'sign' };
 test.each<[string, Flood]>([
-  ['nothing floods', { hole: 5, before: 0, after: 0 }],
-  ['the agent drops lines after the second read', { hole: 5, before: 0, after: 3_000 }],
-  ['more lines than a read has before the first that arrives', { hole: 20_000, before: 0, after: 0 }],
-  ['and more that are dropped after the read', { hole: 20_000, before: 0, after: 500 }],
-  ['the agent drops lines before the second read, which has them', { hole: 5, before: 2_000, after: 0 }],
-  ['before it, more than it has', { hole: 5, before: 20_000, after: 0 }],
-  ['before and after it', { hole: 5, before: 20_000, after: 3_000 }],
-  ['before and after it, and more before the first that arrives', { hole: 7_000, before: 20_000, after: 3_000 }],
-  ['more after it than a read has', { hole: 5, before: 20_000, after: 20_000 }],
-  ['among lines that arrive', { hole: 5, every: 3, before: 2_500, after: 0 }],
-  ['among lines that arrive, and after the read', { hole: 5, every: 20, before: 19_000, after: 700 }],
-  ['before and after it, and no line follows', { hole: 5, before: 20_000, after: 3_000, end: 'sign' }],
-  ['before it, and no line follows', { hole: 5, before: 20_000, after: 0, end: 'sign' }],
-  ['for a viewer without older lines', { hole: 5, every: 20, before: 19_000, after: 700, tail: 0 }],
-])('every line is shown once or lost once: %s', { timeout: 60_000 }, async (_, { hole, every = 1, before, after, tail = 10, end = 'line' }) => {
+  [
+    'it drops lines before and after the second read, and there are more before the first that arrives',
+    { hole: 7_000, before: 20_000, after: 3_000 },
+  ],
+  ['it drops more after the second read than a read has', { hole: 5, before: 20_000, after: 20_000 }],
+  ['it drops lines among those that it sends, and after the read', { hole: 5, every: 20, before: 19_000, after: 700 }],
+  ['it drops lines before and after the second read, and no line follows', { hole: 5, before: 20_000, after: 3_000, end: 'sign' }],
+])('every line is shown once or lost once: %s', { timeout: 60_000 }, async (_, { hole, every = 1, before, after, end = 'line' }) => {
   const agent = logAgent(() => url, world.home);
-  const viewer = await view(url, project, api.token('viewer'), `?tail=${tail}`);
+  const viewer = await view(url, project, api.token('viewer'), '?tail=10');
   const key = await agent.ready();
   agent.pause(true);
   agent.drop(hole);

@@ -33,7 +33,16 @@ test('what an earlier connection had is not shown again', () => {
  * A container prints `count` lines, of which an agent sends one in `every`, in batches. A viewer has a read up to line `read`, and gets the
  * lines of the channel from position `joined` on. Returns how many lines it gets or are lost.
  */
-async function follow(s: { count: number; every: number; batch: number; read: number; capacity: number; recount: number; bounds: number; early: number }) {
+async function follow(s: {
+  count: number;
+  every: number;
+  batch: number;
+  read: number;
+  capacity: number;
+  recount: number;
+  bounds: number;
+  early: number;
+}) {
   const printed = Array.from({ length: s.count }, (_, i) => line(i + 1));
   const channel = createChannel({ lines: s.bounds, bytes: 1e6 }, () => 0);
   let done = 0;
@@ -68,7 +77,7 @@ async function follow(s: { count: number; every: number; batch: number; read: nu
             const lines = printed.slice(0, Math.max(done, s.read)).filter(({ at }) => at > after.stdout);
             return { lines: lines.slice(-s.recount), total: lines.length };
           },
-          async () => channel.boundary(pos) !== null,
+          async () => undefined,
         );
       for (const item of items.slice(0, ready)) {
         lost += gaps.lost(item);
@@ -117,7 +126,7 @@ test('a gap whose lines cannot be counted is lost as a whole', async () => {
     const items = channel.after(0, 10);
     expect(gaps.ready(items)).toBe(1);
     expect(gaps.lost(items[0] ?? { lost: 0, line: null })).toBe(0);
-    await gaps.settle(channel, 1, recount, async () => false);
+    await gaps.settle(channel, 1, recount, async () => undefined);
     expect(gaps.ready(items.slice(1))).toBe(1);
     expect(gaps.lost({ lost: 8, line: null })).toBe(8);
   }

@@ -44,8 +44,8 @@ const LINES_AT_ONCE = 500;
 const OVERLAP_MS = 5_000;
 /** How long missing numbers may belong to lines of the first read: an agent whose container prints no more tells them with its next sign. */
 const GAP_MS = 15_000;
-/** How long a gap waits for the line that ends it. */
-const NEXT_LINE_MS = 2_000;
+/** How long a gap waits for lines that say where it ends. */
+const GAP_WAIT_MS = 2_000;
 /** Deployments of one project that a stream follows at once. */
 const MOST_SOURCES = 6;
 /** Time that a stream gives to the last lines of a container that is being removed. */
@@ -294,11 +294,17 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
       return { overlap, problem };
     }
 
+    /** Counts the lines after those that a read had. */
     const recountOf =
       (target: Target, node: NodeRecord, signal: AbortSignal): Recount =>
       async ({ stdout, stderr }) => {
         const request = { deployment_id: target.id, node_id: node.id, tail: MAX_TAIL, since: null, until: null, stream: null };
-        const { channel, problem } = await readers.read({ ...request, after: stdout > stderr ? stdout : stderr }, signal);
+        const found = await readers.read({ ...request, after: stdout > stderr ? stdout : stderr }, signal).catch((error: unknown) => {
+          if (!(error instanceof DomainError) || error.code !== 'too_many_requests') throw error;
+          return null;
+        });
+        if (found === null) return null;
+        const { channel, problem } = found;
         const lines = linesIn(channel).filter((line) => line.at > (line.stream === 'stdout' ? stdout : stderr));
         return problem === null ? { lines, total: channel.leftOut() + channel.dropped() + lines.length } : null;
       };
@@ -360,8 +366,8 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
             return createGaps(newest, () => performance.now() > until);
           };
           let gaps = gapsAfter(first.overlap);
-          const hasNext = (): Promise<boolean> =>
-            waitFor(channel, () => channel.boundary(at) !== null || channel.ended(), NEXT_LINE_MS, signal);
+          const wait = (condition: () => boolean): Promise<boolean> =>
+            waitFor(channel, () => condition() || channel.ended(), GAP_WAIT_MS, signal);
           let before: string | null = null;
           for (;;) {
             if (isUnnumbered && channel.isWhole() !== null) {
@@ -383,7 +389,7 @@ export function runtimeLogRoutes(route: Define, deps: Deps): void {
             let items = channel.after(at, LINES_AT_ONCE, PAGE_BYTES);
             const ready = gaps.ready(items);
             if (ready === 0 && items.length > 0) {
-              await gaps.settle(channel, at, recountOf(target, node, signal), hasNext);
+              await gaps.settle(channel, at, recountOf(target, node, signal), wait);
               // The channel may have dropped some of the lines meanwhile.
               continue;
             }
