@@ -438,4 +438,44 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     expect(await tab.getByLabel('Dockerfile').inputValue()).toBe('Dockerfile.prod');
     await context.close();
   });
+
+  it('another person who signs in gets a page of their own: no answer and no typed text of the first', async () => {
+    const vera = { email: 'vera@example.org', password: 'a long enough password' };
+    await world.berth.api.call('createUser', { body: { ...vera, role: 'developer' } });
+    const context = await fresh();
+    const [tab, other] = [await context.newPage(), await context.newPage()];
+    const settings = `${world.berth.publicUrl}/projects/alpha/settings`;
+    const typePassword = async (of: Page): Promise<void> => {
+      await of.getByLabel('E-mail address').fill(vera.email);
+      await of.getByLabel(/^Password/).fill(vera.password);
+      await of.getByRole('button', { name: 'Sign in', exact: true }).click();
+    };
+    const account = (of: Page, email: string) => of.getByRole('button', { name: `Your account: ${email}` });
+    await tab.goto(settings);
+    await tab.getByRole('link', { name: 'Sign in with the identity provider of your team' }).click();
+    await tab.getByRole('link', { name: /single sign-on/i }).click();
+    await fillIn(tab, GRACE);
+    await tab.getByLabel('Dockerfile').fill('Dockerfile.of-grace');
+
+    // The first tab still has answers of the first person, and no request for the project is answered after the change.
+    let release = (): void => undefined;
+    const released = new Promise<void>((resolve) => (release = resolve));
+    expect(await tab.evaluate(async () => (await fetch('/api/auth/logout', { method: 'POST' })).status)).toBe(204);
+    await tab.getByText('Your session ended').waitFor({ timeout: 30_000 });
+    await tab.route('**/api/projects/**', async (route) => {
+      await released;
+      await route.continue();
+    });
+    await other.goto(world.berth.publicUrl);
+    await typePassword(other);
+    await account(other, vera.email).waitFor();
+    await account(tab, vera.email).waitFor();
+    await tab.getByText('Your session ended').waitFor({ state: 'detached' });
+    expect(await tab.getByRole('heading', { level: 1, name: 'alpha' }).count()).toBe(0);
+    expect(await tab.getByLabel('Dockerfile').count()).toBe(0);
+    release();
+    await tab.getByRole('heading', { level: 1, name: 'alpha' }).waitFor();
+    expect(await tab.getByLabel('Dockerfile').inputValue()).not.toBe('Dockerfile.of-grace');
+    await context.close();
+  });
 });

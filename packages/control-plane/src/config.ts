@@ -33,6 +33,7 @@ import type { SettingInForce } from '@berth/wire/system';
 import { ROLES } from '@berth/wire/vocabulary';
 import { keepRule } from './backup/keep.ts';
 import { isPlain } from './backup/plain-settings.ts';
+import { starttlsProblem } from './notify/mail.ts';
 
 const databaseUrl: Parser<string> = (t) => {
   if (!/^(sqlite:.+|postgres(ql)?:\/\/.+)$/.test(t)) throw new Error('must be sqlite:<path> or postgres://…');
@@ -47,6 +48,8 @@ const smtpUrl: Parser<string> = (t) => {
   const url = URL.parse(t);
   if (url === null || !['smtp:', 'smtps:'].includes(url.protocol) || url.hostname === '')
     throw new Error('must be an address like smtp://user:password@host:587');
+  const problem = starttlsProblem(t);
+  if (problem !== null) throw new Error(problem);
   return t;
 };
 const mailAddress: Parser<string> = (t) => {

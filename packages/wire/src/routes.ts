@@ -210,14 +210,7 @@ export const ROUTES = {
       ...PageQuery,
       project_id: Type.Optional(Id),
       status: Type.Optional(literals(DEPLOYMENT_STATES)),
-      ids: Type.Optional(
-        Type.String({
-          minLength: 1,
-          maxLength: 4_000,
-          pattern: '^[^,]+(,[^,]+){0,99}$',
-          description: 'ids, separated by commas: only these',
-        }),
-      ),
+      ...IdsFilter,
       attention: Type.Optional(
         Type.Boolean({ description: 'only the newest of a project if it failed, and running ones that are not healthy' }),
       ),

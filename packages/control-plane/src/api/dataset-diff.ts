@@ -1,11 +1,17 @@
 /** The difference of two versions of a dataset, from their tree objects. Equal folders are not read. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { diffTrees, type LoadTree, type TreeChange } from '@berth/wire/tree';
+import { DomainError } from '../domain/errors.ts';
 
 /** Differences that are counted and listed at most. */
 const MOST_DIFFERENCES = 100_000;
 /** Tree objects that one request reads at most: two versions may have a million folders that differ. */
 const MOST_OBJECTS = 20_000;
+/** Time of one comparison in ms. */
+const WITHIN_MS = 5_000;
+/** Comparisons that run at a time, at most one of a person, and those that wait. */
+const TURNS = { atOnce: 3, waitingOfOne: 2, waiting: 12 };
+const RETRY_AFTER_S = 5;
 /** Time of work in ms between two yields to the event loop. */
 const TURN_MS = 10;
 
@@ -19,15 +25,25 @@ export type DiffTotals = {
 
 class TooMany extends Error {}
 
+type PageOptions = {
+  offset: number;
+  limit: number;
+  known?: DiffTotals | null;
+  /** Ends the comparison. */
+  signal?: AbortSignal;
+  withinMs?: number;
+  clock?: () => number;
+};
+
 /**
  * Returns `limit` differences from the number `offset` on, and the totals. With `known` totals it reads only as far as the page needs.
- * Rejects with the error of `load`.
+ * `isFinal`: neither the time nor `signal` ended it, so another try finds the same. Rejects with the error of `load`.
  */
 export async function diffPage(
   roots: { from: string; to: string },
   load: LoadTree,
-  { offset, limit, known = null }: { offset: number; limit: number; known?: DiffTotals | null },
-): Promise<{ items: TreeChange[]; hasMore: boolean; totals: DiffTotals }> {
+  { offset, limit, known = null, signal, withinMs = WITHIN_MS, clock = () => performance.now() }: PageOptions,
+): Promise<{ items: TreeChange[]; hasMore: boolean; totals: DiffTotals; isFinal: boolean }> {
   const totals: DiffTotals = {
     added: { files: 0, bytes: 0 },
     modified: { files: 0, bytes: 0, previous_bytes: 0 },
@@ -36,8 +52,14 @@ export async function diffPage(
   };
   const items: TreeChange[] = [];
   let objects = 0;
+  let isFinal = true;
+  const until = clock() + withinMs;
   let turn = performance.now();
   const breathe = async (): Promise<void> => {
+    if (signal?.aborted === true || clock() >= until) {
+      isFinal = false;
+      throw new TooMany();
+    }
     if (performance.now() - turn < TURN_MS) return;
     await nextTurn();
     turn = performance.now();
@@ -61,7 +83,48 @@ export async function diffPage(
     if (!(error instanceof TooMany)) throw error;
     totals.complete = false;
   }
-  return { items, hasMore: seen > offset + items.length, totals: known ?? totals };
+  const found = known ?? totals;
+  return { items, hasMore: seen > offset + items.length, totals: isFinal ? found : { ...found, complete: false }, isFinal };
+}
+
+/** Rejects with `too_many_requests` if too many wait, or when `signal` ends the wait. */
+export type InTurn = <T>(person: string, signal: AbortSignal, run: () => Promise<T>) => Promise<T>;
+
+/** A comparison costs seconds of work and thousands of queries, and a page of the dashboard asks for it with one click. */
+export function createComparisons({ atOnce, waitingOfOne, waiting: most } = TURNS): InTurn {
+  const running = new Set<string>();
+  const waiting = new Set<{ person: string; start: () => void }>();
+  const refused = (): DomainError =>
+    new DomainError('too_many_requests', 'too many comparisons of datasets are running or waiting', [], RETRY_AFTER_S);
+  function startNext(): void {
+    for (const one of waiting) {
+      if (running.size >= atOnce) return;
+      if (running.has(one.person)) continue;
+      waiting.delete(one);
+      running.add(one.person);
+      one.start();
+    }
+  }
+  return async (person, signal, run) => {
+    await new Promise<void>((resolve, reject) => {
+      const one = { person, start: resolve };
+      waiting.add(one);
+      startNext();
+      if (!waiting.has(one)) return;
+      const mine = [...waiting].filter((other) => other.person === person).length;
+      const leave = (): void => {
+        if (waiting.delete(one)) reject(refused());
+      };
+      if (mine > waitingOfOne || waiting.size > most || signal.aborted) return leave();
+      signal.addEventListener('abort', leave, { once: true });
+    });
+    try {
+      return await run();
+    } finally {
+      running.delete(person);
+      startNext();
+    }
+  };
 }
 
 function count(totals: DiffTotals, { change, size, previous_size }: TreeChange): void {

@@ -19,7 +19,7 @@ import type { Caller, Callers } from './auth/callers.ts';
 import type { SessionCookies } from './auth/session-cookie.ts';
 import { type CreatedAnswer, keyOf, type RunOnce } from './idempotency.ts';
 import { installRawBodies } from './plugins/raw-bodies.ts';
-import { summaryOf } from './problem.ts';
+import { notHere, summaryOf } from './problem.ts';
 import { checkReplay, rightsOn, type RightsStores } from './rights.ts';
 import { isRole, takesIdempotencyKey } from './route-rules.ts';
 import { wantsEventStream } from './sse.ts';
@@ -115,6 +115,9 @@ export function createDefine(
         ...(whenAudited(name) === 'never' ? {} : { onSend: (request, reply) => audit(name, request, reply) }),
         preValidation: (request, _reply, done) => done(bodyProblem(row, request)),
         handler: async (request, reply) => {
+          // A value that cannot be an id or a name belongs to no resource.
+          if (nulProblems(request.params).length > 0) throw new DomainError('not_found', notHere(request.url));
+          if (row.query !== undefined) checkNul(row.query, request.query);
           if (row.body !== undefined && row.who !== 'agent') checkNul(row.body, request.body);
           const user = checkRights === null ? null : await checkRights(request, request.caller as Caller);
           // Fastify has validated the request against this row, and access.ts has set `caller` if the row requires a role.
@@ -242,10 +245,10 @@ function bodyProblem(row: Route, request: FastifyRequest): DomainError | undefin
 }
 
 /** Checks only the fields that the route reads. Ignored fields are never stored or shown. */
-function checkNul(schema: TSchema, body: unknown): void {
+function checkNul(schema: TSchema, sent: unknown): void {
   const names = Object.keys((schema as { properties?: object }).properties ?? {});
   const read =
-    typeof body === 'object' && body !== null ? Object.fromEntries(Object.entries(body).filter(([k]) => names.includes(k))) : body;
+    typeof sent === 'object' && sent !== null ? Object.fromEntries(Object.entries(sent).filter(([k]) => names.includes(k))) : sent;
   const problems = nulProblems(read);
   if (problems.length > 0) throw new DomainError('validation', summaryOf(problems), problems);
 }

@@ -34,3 +34,7 @@ export const summaryOf = (fields: readonly FieldProblem[]): string => {
   const more = fields.length > 1 ? ` (and ${fields.length - 1} more)` : '';
   return first === undefined ? ERRORS.validation.title : `${first.field}: ${first.message}${more}`;
 };
+
+/** Returns the path of a request, without its query. */
+export const addressOf = (url: string): string => url.split('?', 1)[0] ?? url;
+export const notHere = (url: string): string => `the path ${addressOf(url)} does not exist`;

@@ -33,6 +33,22 @@ const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
 LOOPBACK.addAddress('::1', 'ipv6');
 
+/** Parameters of SMTP_URL that decide about STARTTLS. */
+const STARTTLS_PARAMETERS = ['requireTLS', 'ignoreTLS', 'opportunisticTLS'] as const;
+
+/** Returns what is wrong with the parameters that decide about STARTTLS; null if nothing is. The text never has the password. */
+export function starttlsProblem(smtpUrl: string): string | null {
+  const url = new URL(smtpUrl);
+  for (const name of STARTTLS_PARAMETERS) {
+    const given = url.searchParams.getAll(name);
+    if (given.length > 1 || given.some((value) => value !== 'true' && value !== 'false'))
+      return `${name} must be true or false, and given once`;
+    if (given[0] === 'true' && name !== 'requireTLS' && url.protocol === 'smtp:' && requiresTls(smtpUrl))
+      return `${name}=true contradicts STARTTLS, which is required here; requireTLS=false allows clear text`;
+  }
+  return null;
+}
+
 /** Whether a connection without TLS is refused. `requireTLS` in SMTP_URL decides; else a password does that crosses a network. */
 export function requiresTls(smtpUrl: string): boolean {
   const url = new URL(smtpUrl);
@@ -58,6 +74,9 @@ function problemOf(error: SmtpError, hasToEncrypt: boolean): { why: string; isPe
 /** Never rejects. `totalMs`: for tests. */
 export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string; from: string; totalMs?: number }): SendMail {
   const hasToEncrypt = requiresTls(url);
+  const server = new URL(url);
+  // nodemailer takes these from the address before the option, and in other spellings.
+  if (hasToEncrypt) for (const name of STARTTLS_PARAMETERS) server.searchParams.delete(name);
   let running = 0;
   const waiting: (() => void)[] = [];
   async function slot<T>(run: () => Promise<T>): Promise<T> {
@@ -76,7 +95,7 @@ export function createSendMail({ url, from, totalMs = TOTAL_MS }: { url: string;
     // Most installations send no e-mail.
     const { createTransport } = await import('nodemailer');
     const times = { connectionTimeout: CONNECT_MS, greetingTimeout: CONNECT_MS, socketTimeout: CONNECT_MS, dnsTimeout: CONNECT_MS };
-    return createTransport({ url, requireTLS: hasToEncrypt, ...times, disableFileAccess: true, disableUrlAccess: true });
+    return createTransport({ url: server.href, requireTLS: hasToEncrypt, ...times, disableFileAccess: true, disableUrlAccess: true });
   }
 
   return ({ id, subject, text, to }, recipients, signal) =>

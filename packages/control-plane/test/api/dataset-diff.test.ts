@@ -3,6 +3,7 @@ import type { DatasetDiff } from '@berth/wire/dataset';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { found, record, versionOf } from '../store/datasets-in.ts';
 import { fakeTree } from '../fake-tree.ts';
+import { createComparisons, diffPage } from '../../src/api/dataset-diff.ts';
 import { type Api, createApi, type Reply } from './harness.ts';
 
 let api: Api;
@@ -83,4 +84,77 @@ it.each([
   await versions({ a: '1' });
   expect((await diff(from, to)).status).toBe(422);
   expect((await diff(1, 1, { cursor: 'x' })).status).toBe(422);
+});
+
+it('a comparison that takes too long, or whose caller left, ends and says that there is more', async () => {
+  const id = await versions({ 'a/1': '1', 'b/1': '1', 'c/1': '1' }, { 'a/1': '2', 'b/1': '2', 'c/1': '2' });
+  const [to, from] = (await api.stores.datasets.versions(id, { limit: 2, cursor: null })).items;
+  const roots = { from: from?.manifest_digest ?? '', to: to?.manifest_digest ?? '' };
+  const gone = new AbortController();
+  let [clock, reads] = [0, 0];
+  const load = async (digest: string): Promise<string> => {
+    clock += 1_000;
+    reads += 1;
+    return (await api.stores.datasets.trees(id, [digest])).get(digest) ?? '';
+  };
+  const page = (withinMs: number) => diffPage(roots, load, { offset: 0, limit: 10, signal: gone.signal, withinMs, clock: () => clock });
+  const whole = await page(60_000);
+  expect(whole).toMatchObject({ isFinal: true, totals: { modified: { files: 3 }, complete: true } });
+  const all = reads;
+  const short = await page(5_000);
+  expect(short).toMatchObject({ isFinal: false, hasMore: false, totals: { complete: false } });
+  expect(short.items.length).toBeLessThan(3);
+  expect(reads - all).toBeLessThan(all);
+  // Totals that an earlier comparison found do not hide that this page is not whole.
+  const known = { offset: 0, limit: 10, known: whole.totals, withinMs: 5_000, clock: () => clock };
+  expect((await diffPage(roots, load, known)).totals).toEqual({ ...whole.totals, complete: false });
+  gone.abort();
+  reads = 0;
+  expect(await page(60_000)).toMatchObject({ isFinal: false, items: [], totals: { complete: false } });
+  expect(reads).toBe(0);
+});
+
+it('runs one comparison of a person at a time and few in all; the others wait, and too many get 429', async () => {
+  const turn = createComparisons({ atOnce: 2, waitingOfOne: 1, waiting: 3 });
+  const running: string[] = [];
+  const ends = new Map<string, () => void>();
+  const left = new AbortController();
+  const start = (name: string, person: string, signal = new AbortController().signal): Promise<string> =>
+    turn(person, signal, async () => {
+      running.push(name);
+      await new Promise<void>((resolve) => ends.set(name, resolve));
+      return name;
+    });
+  const a1 = start('a1', 'ada');
+  const a2 = start('a2', 'ada');
+  await expect(start('a3', 'ada')).rejects.toMatchObject({ code: 'too_many_requests', retryAfter: 5 });
+  const b1 = start('b1', 'bob');
+  const c1 = start('c1', 'cy', left.signal);
+  const d1 = start('d1', 'di');
+  await expect(start('e1', 'eve')).rejects.toMatchObject({ code: 'too_many_requests' });
+  expect(running).toEqual(['a1', 'b1']);
+  // A caller that leaves gives its place to the next.
+  left.abort();
+  await expect(c1).rejects.toMatchObject({ code: 'too_many_requests' });
+  ends.get('b1')?.();
+  expect(await b1).toBe('b1');
+  expect(running).toEqual(['a1', 'b1', 'd1']);
+  ends.get('a1')?.();
+  expect(await a1).toBe('a1');
+  expect(running).toEqual(['a1', 'b1', 'd1', 'a2']);
+  for (const name of ['a2', 'd1']) ends.get(name)?.();
+  expect(await Promise.all([a2, d1])).toEqual(['a2', 'd1']);
+});
+
+it('GET …/compare takes turns: with one running and two waiting, the fourth of a person gets 429', async () => {
+  await versions({ a: '1' }, { a: '2' });
+  const { trees } = api.stores.datasets;
+  let go = (): void => undefined;
+  const held = new Promise<void>((resolve) => (go = resolve));
+  api.stores.datasets.trees = async (...of) => held.then(() => trees.apply(api.stores.datasets, of));
+  const all = [1, 2, 3, 4].map(() => diff(1, 2));
+  const first = await Promise.race(all);
+  expect([first.status, first.json['code'], first.headers['retry-after']]).toEqual([429, 'too_many_requests', '5']);
+  go();
+  expect((await Promise.all(all)).map(({ status }) => status).toSorted()).toEqual([200, 200, 200, 429]);
 });

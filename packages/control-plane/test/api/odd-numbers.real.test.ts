@@ -1,5 +1,8 @@
 /** Invented numbers and cursors (correctness review 24) never get a 500, on PostgreSQL and on SQLite. */
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
+import { type Route } from '@berth/wire/route';
+import { ROUTES, type RouteName } from '@berth/wire/routes';
+import type { TSchema } from 'typebox';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, rulesOf } from './harness.ts';
 
@@ -58,6 +61,29 @@ describe.each([
       expect((await api.call('listNodes', { query: { cursor: cursorOf(text, text) } })).status).not.toBe(500);
       expect((await api.call('audit', { query: { cursor: cursorOf(number, number) } })).status).not.toBe(500);
       expect((await api.call('audit', { query: { cursor: cursorOf(0, number) } })).status).not.toBe(500);
+    });
+    test('a NUL in the query or the path of any route gets 404 or 422, never 500', async () => {
+      for (const [name, row] of Object.entries(ROUTES) as [RouteName, Route][]) {
+        if (row.method !== 'GET' || row.who !== 'viewer') continue;
+        const fields = (schema?: TSchema): string[] => Object.keys((schema as { properties?: object } | undefined)?.properties ?? {});
+        const good = Object.fromEntries(fields(row.params).map((field) => [field, deployment]));
+        for (const field of fields(row.query)) {
+          const reply = await api.call(name, { params: good, query: { [field]: 'a\u0000b' } } as never);
+          expect([name, field, [404, 422]]).toEqual([name, field, expect.arrayContaining([reply.status])]);
+        }
+        for (const field of fields(row.params)) {
+          const reply = await api.call(name, { params: { ...good, [field]: 'a\u0000b' } } as never);
+          expect([name, field, [404, 422]]).toEqual([name, field, expect.arrayContaining([reply.status])]);
+        }
+      }
+      for (const [name, field] of [
+        ['listProjects', 'find'],
+        ['listProjects', 'name'],
+        ['listDeployments', 'ids'],
+      ] as const) {
+        const reply = await api.call(name, { query: { [field]: 'a\u0000b' } } as never);
+        expect([name, reply.status, ...rulesOf(reply)]).toEqual([name, 422, field === 'ids' ? 'ids:pattern' : `${field}:no_nul`]);
+      }
     });
     test('a NUL in a filter gets no 500', async () => {
       for (const query of [{ user: 'a\u0000@b' }, { action: '\u0000' }])

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { makeCertificate } from '@berth/testbed/certificate';
 import { SMTPServer, type SMTPServerOptions } from 'smtp-server';
 import { beforeAll, expect, onTestFinished, test } from 'vitest';
+import { readConfig } from '../../src/config.ts';
 import { createSendMail, type MailAnswer, requiresTls } from '../../src/notify/mail.ts';
 
 /** An address of this machine that is not loopback: to Berth, another machine. Nothing leaves this machine. */
@@ -76,6 +77,28 @@ test.each([
   ['smtp://user:secret@2130706433:25', true],
 ])('%s requires TLS: %s', (url, required) => expect(requiresTls(url)).toBe(required));
 
+test.each([
+  ['smtp://mail.example.com:25', null],
+  ['smtp://user:secret@mail.example.com:587?requireTLS=true', null],
+  ['smtp://user:secret@mail.example.com:587?requireTLS=false&ignoreTLS=true', null],
+  ['smtp://user:secret@127.0.0.1:25?ignoreTLS=true&opportunisticTLS=false', null],
+  // TLS from the first byte has no STARTTLS that could be ignored.
+  ['smtps://user:secret@mail.example.com:465?ignoreTLS=true', null],
+  ['smtp://user:secret@mail.example.com:587?requireTLS=', 'requireTLS must be true or false'],
+  ['smtp://user:secret@mail.example.com:587?requireTLS=0', 'requireTLS must be true or false'],
+  ['smtp://user:secret@mail.example.com:587?requireTLS=no', 'requireTLS must be true or false'],
+  ['smtp://user:secret@mail.example.com:587?requireTLS=true&requireTLS=false', 'requireTLS must be true or false'],
+  ['smtp://user:secret@mail.example.com:587?ignoreTLS=1', 'ignoreTLS must be true or false'],
+  ['smtp://user:secret@mail.example.com:587?ignoreTLS=true', 'ignoreTLS=true contradicts STARTTLS'],
+  ['smtp://mail.example.com:25?requireTLS=true&opportunisticTLS=true', 'opportunisticTLS=true contradicts STARTTLS'],
+])('the setting SMTP_URL=%s is accepted, or says why not: %s', (url, problem) => {
+  const read = (): unknown =>
+    readConfig({ BASE_DOMAIN: 'example.com', JWT_SECRET: 'x'.repeat(40), SMTP_URL: url, SMTP_FROM: 'berth@example.com' });
+  if (problem === null) return expect(read()).toMatchObject({ SMTP_URL: url });
+  expect(read).toThrow(problem);
+  expect(read).not.toThrow('secret@');
+});
+
 test('STARTTLS is used where the server offers it, also unasked, and the password follows it', async () => {
   const server = await smtp(certificate);
   const at = `127.0.0.1:${server.port}`;
@@ -116,6 +139,20 @@ test.skipIf(OWN === undefined)('a password goes to another machine in clear text
   const server = await smtp(NO_TLS, OWN);
   const url = `smtp://ada:secret@${OWN}:${server.port}`;
   expect((await send(url)).error?.why).toContain('does not encrypt the connection');
+  expect([...server.logins, ...server.mails]).toEqual([]);
+  // Neither another word nor a contradiction is such a word.
+  for (const query of [
+    'requireTLS=',
+    'requireTLS=0',
+    'requireTLS=no',
+    'requireTLS=&ignoreTLS=1',
+    'ignoreTLS=true',
+    'opportunisticTLS=true',
+  ])
+    expect([query, (await send(`${url}?${query}`)).error?.why]).toEqual([
+      query,
+      expect.stringContaining('does not encrypt the connection'),
+    ]);
   expect([...server.logins, ...server.mails]).toEqual([]);
   expect((await send(`${url}?requireTLS=false`)).error).toBeNull();
   expect(server.logins).toEqual([{ user: 'ada', encrypted: false }]);

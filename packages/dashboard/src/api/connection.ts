@@ -35,20 +35,20 @@ export function reportProblem(problem: 'away' | 'signed_out' | 'outdated'): void
   } else if (current.state !== 'away') set({ state: 'away', since: Date.now() });
 }
 
-/** Other tabs of this browser have the same cookie: a sign-in in one of them ends the wait of all. */
+/** Other tabs of this browser have the same cookie: a sign-in in one of them is one in all, perhaps as another person. */
 const tabs = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('berth-sign-in');
 tabs?.addEventListener('message', () => {
-  if (!current.signedOut) return;
-  set({ signedOut: false });
   for (const listener of onReturn) listener();
 });
 
-export function reportSignIn(): void {
-  set({ signedOut: false });
-  tabs?.postMessage('signed in');
+export const reportSignIn = (): void => tabs?.postMessage('signed in');
+
+/** The control plane said who the person of the session is. Only this ends the wait, so nobody uses the page of somebody else. */
+export function reportPerson(): void {
+  if (current.signedOut) set({ signedOut: false });
 }
 
-/** Calls `listener` when the control plane answers again. Returns the function that removes it. */
+/** Calls `listener` when the control plane answers again, and after a sign-in in another tab. Returns the function that removes it. */
 export function whenBack(listener: () => void): () => void {
   onReturn.add(listener);
   return () => onReturn.delete(listener);

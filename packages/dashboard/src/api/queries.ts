@@ -3,6 +3,7 @@ import {
   type InfiniteData,
   infiniteQueryOptions,
   keepPreviousData,
+  QueryCache,
   QueryClient,
   queryOptions,
   type UseInfiniteQueryResult,
@@ -13,9 +14,28 @@ import {
 import { ApiError, type CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { call, exchange, isAway } from './client.ts';
+import { reportPerson } from './connection.ts';
+
+const ME: RouteName = 'me';
+let person: string | null = null;
+
+/** Removes the answers of the person before. Session mounts the page again, which asks for what it shows. */
+function take(me: AnswerOf<'me'>): void {
+  if (person !== null && person !== me.id) {
+    queries.removeQueries({ predicate: ({ queryKey: [name] }) => name !== ME });
+    queries.getMutationCache().clear();
+  }
+  person = me.id;
+  reportPerson();
+}
 
 /** Known answers stay on the screen while the control plane is away; connection.ts says so. */
 export const queries = new QueryClient({
+  queryCache: new QueryCache({
+    onSuccess: (answer, { queryKey: [name] }) => {
+      if (name === ME) take(answer as AnswerOf<'me'>);
+    },
+  }),
   defaultOptions: {
     queries: {
       staleTime: 30_000,

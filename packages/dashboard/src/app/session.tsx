@@ -4,7 +4,7 @@ import { type Action, type ACTIONS, type ProjectCondition, roleInProject, type S
 import type { Project } from '@berth/wire/project';
 import type { User } from '@berth/wire/user';
 import type { Role } from '@berth/wire/vocabulary';
-import { createContext, type ReactNode, useContext } from 'react';
+import { createContext, Fragment, type ReactNode, useContext } from 'react';
 import { useAsk } from '../api/queries.ts';
 import { useConnection } from '../api/connection.ts';
 import { Note, Waiting } from '../ui/feedback.tsx';
@@ -68,8 +68,8 @@ export function Session({ children }: { children: ReactNode }) {
   }
   return (
     <Me value={me.data}>
-      {children}
-      {/* The page stays, so that no typed text is lost. */}
+      {/* For the same person the page stays, so that no typed text is lost. Somebody else gets a new one. */}
+      <Fragment key={me.data.id}>{children}</Fragment>
       {signedOut && <SignInDialog email={me.data.email} />}
     </Me>
   );

@@ -186,6 +186,7 @@ const CODES: Partial<Record<RouteName, readonly ErrorCode[]>> = {
   patchDataset: ['dataset_name_taken', 'being_deleted'],
   deleteDataset: ['dataset_in_use'],
   scanDataset: ['wrong_state', 'being_deleted'],
+  datasetDiff: ['too_many_requests'],
   createDeployment: ['being_deleted', 'busy'],
   rollback: ['being_deleted', 'no_release', 'busy'],
   restartProject: ['being_deleted', 'no_release', 'wrong_state', 'busy'],

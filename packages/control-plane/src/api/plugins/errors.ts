@@ -6,7 +6,7 @@ import { AgentRefused } from '../../domain/agent-identity.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
 import type { Dashboard } from './dashboard.ts';
-import { PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
+import { addressOf, notHere, PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
 /** Seconds for Retry-After if the error has no value of its own. */
@@ -34,7 +34,7 @@ function notFound(request: FastifyRequest, reply: FastifyReply, dashboard: Dashb
   if (allow.length === 0)
     return dashboard.page(request, reply) ?? send(reply, request, { code: 'not_found', detail: notHere(request.url) });
   void reply.header('allow', allow.join(', '));
-  return send(reply, request, { code: 'method_not_allowed', detail: `${pathOf(request.url)} supports only ${allow.join(', ')}` });
+  return send(reply, request, { code: 'method_not_allowed', detail: `${addressOf(request.url)} supports only ${allow.join(', ')}` });
 }
 
 /** RFC 9112 section 3.2: HTTP/1.1 requires Host. */
@@ -117,10 +117,6 @@ function fromValidation(error: FastifyError, request: FastifyRequest): ProblemPa
 /** Formats a limit in KiB or MiB: `8 KiB`, `1 MiB`. */
 const bytes = (count: number): string => (count < 1_048_576 ? `${count / 1_024} KiB` : `${count / 1_048_576} MiB`);
 
-export const notHere = (url: string): string => `the path ${pathOf(url)} does not exist`;
-
-const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
-
 const PATHS = Object.values(ROUTES).map((r) => ({
   method: r.method,
   path: r.path,
@@ -131,10 +127,10 @@ const FIXED_PATHS = new Set<string>(PATHS.flatMap((p) => (p.isFixed ? [p.path] :
 
 /** DELETE /api/nodes/admissions must not delete a node named `admissions`: a fixed path is never a name. */
 const isTakenForName = (request: FastifyRequest): boolean =>
-  FIXED_PATHS.has(pathOf(request.url)) && request.routeOptions.url?.includes('/:') === true;
+  FIXED_PATHS.has(addressOf(request.url)) && request.routeOptions.url?.includes('/:') === true;
 
 function allowedMethods(url: string): string[] {
-  const path = pathOf(url);
+  const path = addressOf(url);
   const rows = FIXED_PATHS.has(path) ? PATHS.filter((p) => p.path === path) : PATHS.filter((p) => p.pattern.test(path));
   const methods = new Set<string>(rows.map((p) => p.method));
   if (methods.has('GET')) methods.add('HEAD');

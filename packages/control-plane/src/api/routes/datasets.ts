@@ -2,7 +2,7 @@
 import type { Dataset } from '@berth/wire/dataset';
 import { decodeName, displayPath, encodeName, TreeFormatError } from '@berth/wire/tree';
 import { LRUCache } from 'lru-cache';
-import { type DiffTotals, diffPage } from '../dataset-diff.ts';
+import { createComparisons, type DiffTotals, diffPage } from '../dataset-diff.ts';
 import type { HistoryFilter } from '../../domain/dataset-stores.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { nfsPathProblem, sharePath } from '../../domain/paths.ts';
@@ -89,7 +89,9 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
   /** Versions do not change, so the totals of two stay right. */
   const totals = new LRUCache<string, DiffTotals>(growingTo(TOTALS_KEPT));
 
-  route('datasetDiff', async ({ params, query }) => {
+  const inTurn = createComparisons();
+
+  route('datasetDiff', async ({ params, query, user, reply }) => {
     const { limit, cursor } = pageOf(query);
     if (cursor !== null && !/^\d{1,6}$/.test(cursor)) throw invalid('cursor', 'format', 'must be the next_cursor of an earlier page');
     const dataset = await stores.datasets.get(params.id);
@@ -108,8 +110,12 @@ export function datasetRoutes(route: Define, deps: Pick<ApiDeps, 'stores' | 'cha
     const offset = Number(cursor ?? 0);
     const key = `${dataset.id} ${from.manifest_digest} ${to.manifest_digest}`;
     const roots = { from: from.manifest_digest, to: to.manifest_digest };
-    const page = await diffPage(roots, load, { offset, limit, known: totals.get(key) ?? null });
-    totals.set(key, page.totals);
+    const gone = new AbortController();
+    reply.raw.on('close', () => gone.abort());
+    const page = await inTurn(user.id, gone.signal, () =>
+      diffPage(roots, load, { offset, limit, known: totals.get(key) ?? null, signal: gone.signal }),
+    );
+    if (page.isFinal) totals.set(key, page.totals);
     return {
       from: versionView(from),
       to: versionView(to),

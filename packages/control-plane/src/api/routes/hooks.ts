@@ -17,7 +17,7 @@ import { createDeliveryBodies, isTooLong, tooLarge } from '../hooks/body.ts';
 import { eventOf, forgeIdOf, readDelivery } from '../hooks/payload.ts';
 import { checkSignature, hasProof, isStandardSecret } from '../hooks/signatures.ts';
 import { pageOf } from '../page.ts';
-import { notHere } from '../plugins/errors.ts';
+import { notHere } from '../problem.ts';
 import { deliveryView, hookView } from '../views.ts';
 import { growingTo } from '../lru.ts';
 
