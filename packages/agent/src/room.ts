@@ -39,8 +39,8 @@ export type Room = {
   notes(): string[];
 };
 /**
- * `wanted`: bytes that a pull needs, on the disk of the engine. `recount`: the last count of images and build cache is too old. `logLine`: a
- * task waits. It goes on at once if nothing can go according to the last count, and says so otherwise.
+ * `wanted`: bytes that a pull needs, on the disk of the engine. `recount`: the last count of images and build cache is too old.
+ * `logLine`: a task waits. It goes on at once if nothing can go according to the last count, and otherwise the line says so.
  */
 export type KeepOptions = { wanted?: number; recount?: boolean; logLine?: Say };
 export type RoomDeps = {
@@ -299,7 +299,8 @@ const textOfImages = (bytes: number, max: number): string =>
 const stayText = (stay: readonly CachedDataset[]): string => `${sizeText(sum(stay))} of datasets are in use or kept for the last releases`;
 function textOfFull({ limits, cached }: Now): string {
   const over = Math.max(0, -Math.min(limits.budget, limits.disk));
-  return `SVC_ROOT and running copies use ${sizeText(over)} more than the ${sizeText(limits.max)} of MAX_STORAGE; ${stayText(cached.filter(mustStay))}`;
+  const stay = cached.filter(mustStay);
+  return `SVC_ROOT and running copies use ${sizeText(over)} more than the ${sizeText(limits.max)} of MAX_STORAGE; ${stayText(stay)}`;
 }
 function noRoom(bytes: number, { limits, cached, plan }: Now): TaskFailure {
   const free = Math.max(0, Math.min(limits.budget, limits.disk));

@@ -16,7 +16,8 @@ function engine({ refusals = 0 } = {}) {
       state.asked.push(what);
       if (what.startsWith('image ls')) return { stdout: state.list };
       if (args[0] === 'info') return { stdout: '/no-such-folder\n' };
-      if (left-- > 0) throw new Error('docker system failed (exit 1): Error response from daemon: a disk usage operation is already running');
+      if (left-- > 0)
+        throw new Error('docker system failed (exit 1): Error response from daemon: a disk usage operation is already running');
       if (what === 'system df --verbose') return { stdout: JSON.stringify({ Images: [row] }) };
       if (what.startsWith('buildx')) return { stdout: 'Total:\t5MB\n' };
       if (state.isGated) {

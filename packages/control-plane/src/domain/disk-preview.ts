@@ -52,7 +52,7 @@ export function previewDisk(
   };
 }
 
-/** `disk.free` is the free space of all disks of the node, which is at least that of SVC_ROOT; so `free` tells which limit is the smaller one. */
+/** `disk.free` is the free space of all disks of the node, and `free` the smaller one of the two limits. */
 function limitsOf(max: number, free: number, disk: NodeDisk | null, cachedBytes: number): NodeLimits {
   if (disk === null) return { max, budget: free, disk: free };
   const budget = max - (disk.datasets ?? cachedBytes);
@@ -62,7 +62,9 @@ function limitsOf(max: number, free: number, disk: NodeDisk | null, cachedBytes:
 function untilFits(question: NodeQuestion): Pick<DiskPlan, 'steps' | 'enough'> {
   const first = planNode(question);
   if (first.enough) return first;
-  const gone = new Set<unknown>(first.steps.map((step) => (step.kind === 'dataset' ? step.dataset : step.kind === 'image' ? step.image : step)));
+  const gone = new Set<unknown>(
+    first.steps.map((step) => (step.kind === 'dataset' ? step.dataset : step.kind === 'image' ? step.image : step)),
+  );
   const freedOf = (isDataset: boolean): number => sum(first.steps.filter((step) => (step.kind === 'dataset') === isDataset));
   const cacheFreed = sum(first.steps.filter((step) => step.kind === 'build_cache'));
   const { limits, buildCache } = question;
