@@ -48,7 +48,7 @@ export function createEngineSpace({
 }): EngineSpace {
   let last: EngineContents | null = null;
   let countedAt = 0;
-  /** Number of the changes so far, and before the last count. */
+  /** Number of changes so far, and when the last count began. */
   let [changes, changesThen] = [0, 0];
   let open: { counting: Promise<EngineContents>; changes: number; signal: AbortSignal } | null = null;
 

@@ -66,7 +66,7 @@ export type AgentParts = {
   diskUse: DiskUse;
   /** Keeps the disk of this node within its budget. */
   keepRoom: KeepRoom;
-  /** What an operator should know about the budget. */
+  /** Notes about the budget for the operator. */
   diskNotes: () => string[];
   /** Call it after a pull. */
   pulled: (image: string, signal: AbortSignal) => Promise<void>;

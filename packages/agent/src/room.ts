@@ -35,7 +35,7 @@ export type Room = {
   make: MakeRoom;
   /** Evicts down to the low watermark if more than the high one is used, or if less than `wanted` bytes are free on the disk. */
   keep(signal: AbortSignal, options?: KeepOptions): Promise<void>;
-  /** What an operator should know about the budget. */
+  /** Notes about the budget for the operator. */
   notes(): string[];
 };
 /**
@@ -69,7 +69,7 @@ type Run = {
   contents: EngineContents | null;
   /** `contents` and `recopyable` are of this run. */
   isFresh: boolean;
-  /** What to do before the next round. */
+  /** Work before the next round. */
   due: 'refresh' | 'count' | null;
   /** The last prune: bytes of build cache before it, and whether it removed something. */
   pruned: { before: number; hasRemoved: boolean } | null;

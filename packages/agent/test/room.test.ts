@@ -273,7 +273,7 @@ describe('a task', () => {
     const said: string[] = [];
     await room.keep(never, { recount: true });
     expect(log).toEqual([]);
-    // Nothing must go for the budget; a copy evicts, and holds the lock.
+    // The budget needs no eviction; a copy evicts, and holds the lock.
     const copying = room.make(200, never, (text) => said.push(text));
     await vi.waitUntil(() => state.evictions > 0);
     await room.keep(never, { logLine: (text) => said.push(text) });

@@ -136,7 +136,7 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(ques
   return enough ? { steps, freed, enough } : { steps: steps.slice(0, cheapSteps), freed: cheapFreed, enough };
 }
 
-/** What a node can use: `budget` and `disk` are the bytes that are free of MAX_STORAGE and on the disk. Only datasets count in `budget`. */
+/** Limits of a node: `budget` and `disk` are the bytes that are free of MAX_STORAGE and on the disk. Only datasets count in `budget`. */
 export type NodeLimits = { max: number; budget: number; disk: number };
 export type NodeQuestion<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> = Omit<
   DiskQuestion<C, I>,
