@@ -164,6 +164,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       engineOk: registration.engineOk(),
       portProblem: parts.ports.problem(),
       portNotes: parts.ports.notes(),
+      diskNotes: parts.diskNotes(),
     });
   const health: HealthServer | null =
     config.LISTEN === undefined ? null : await startHealthServer(config.LISTEN, { readiness, metrics: metrics.render });

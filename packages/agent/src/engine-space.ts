@@ -3,6 +3,7 @@ import { stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { DiskStep } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
+import { AbandonedError, orAbandon } from './abandon.ts';
 import type { EvictableImages, ImageCandidate } from './evictable-images.ts';
 import type { DockerCli } from './tools/docker-cli.ts';
 import { engineUse, type EngineUse, pruneBuildCache } from './tools/engine-use.ts';
@@ -17,13 +18,23 @@ export type EngineStep = Exclude<DiskStep<CachedDataset, ImageCandidate>, { kind
 export type EngineSpace = {
   /** The last count; null before the first one, and after one that failed. */
   last(): EngineContents | null;
-  /** Rejects if the engine does not answer: what it has is then unknown, which is not the same as nothing. */
-  count(signal: AbortSignal): Promise<EngineContents>;
+  /** True if nothing was removed since the last count began. */
+  isCurrent(): boolean;
+  /**
+   * Rejects if the engine does not answer: what it has is then unknown, which is not the same as nothing. A count takes minutes on a full
+   * disk, so all callers share an open one; one that is at most `maxAgeMs` old does too, if it is current.
+   */
+  count(signal: AbortSignal, maxAgeMs?: number): Promise<EngineContents>;
   /** An image was pulled: the last count lacks at most these bytes. */
   grew(bytes: number): void;
-  /** Returns false if an image came into use. */
+  /** Something was removed from the engine: the last count is not current. */
+  changed(): void;
+  /** Returns false if an image came into use, or if there was no build cache to remove. */
   evict(step: EngineStep, signal: AbortSignal): Promise<boolean>;
 };
+
+/** Waits for another caller’s count no longer than its parts may take. */
+const WAIT_MS = 20 * 60_000;
 
 export function createEngineSpace({
   cli,
@@ -36,28 +47,58 @@ export function createEngineSpace({
   root: string;
 }): EngineSpace {
   let last: EngineContents | null = null;
-  async function count(signal: AbortSignal): Promise<EngineContents> {
+  let countedAt = 0;
+  /** Number of changes so far, and when the last count began. */
+  let [changes, changesThen] = [0, 0];
+  let open: { counting: Promise<EngineContents>; changes: number; signal: AbortSignal } | null = null;
+
+  async function countNow(signal: AbortSignal): Promise<EngineContents> {
+    const before = changes;
     try {
       const use = await engineUse(cli, signal);
       const disk = use.root === null ? null : await diskOf(use.root, root);
       // An image on a disk that this machine does not see is never evicted, so the registry is not asked about it.
       last = { ...use, candidates: disk === null ? [] : await images.list(signal), disk };
+      [countedAt, changesThen] = [performance.now(), before];
       return last;
     } catch (error) {
       last = null;
       throw error;
     }
   }
+  async function count(signal: AbortSignal, maxAgeMs = 0): Promise<EngineContents> {
+    for (;;) {
+      signal.throwIfAborted();
+      if (last !== null && changes === changesThen && performance.now() - countedAt < maxAgeMs) return last;
+      if (open === null) {
+        open = { counting: countNow(signal).finally(() => (open = null)), changes, signal };
+        return open.counting;
+      }
+      const other = open;
+      // One that began before a change does not show it, and one whose own task ended has no result: then count again.
+      const isUsable = (): boolean => other.changes === changes && !other.signal.aborted;
+      try {
+        const contents = await orAbandon(other.counting, signal, WAIT_MS, 0);
+        if (isUsable()) return contents;
+      } catch (error) {
+        if (signal.aborted || error instanceof AbandonedError || isUsable()) throw error;
+      }
+    }
+  }
   return {
     last: () => last,
+    isCurrent: () => changes === changesThen,
     count,
+    changed: () => void (changes += 1),
     grew(bytes) {
       if (last !== null) last = { ...last, images: (last.images ?? 0) + bytes };
     },
     async evict(step, signal) {
-      if (step.kind === 'image') return images.evict(step.image, signal);
-      await pruneBuildCache(cli, step.keep, signal);
-      return true;
+      try {
+        return await (step.kind === 'image' ? images.evict(step.image, signal) : pruneBuildCache(cli, step.keep, signal));
+      } finally {
+        changes += 1;
+      }
     },
   };
 }

@@ -26,7 +26,7 @@ import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeId
 import { createPortGuard, type PortGuard } from './port-guard.ts';
 import { createRegistryApi } from './registry/api.ts';
 import { createRevival, type Revival } from './revive.ts';
-import { createRoom, type KeepOptions, type Room } from './room.ts';
+import { createRoom, type KeepOptions, RECENT_MS, type Room } from './room.ts';
 import type { StateFolder } from './state-folder.ts';
 import { type BuildDigests, createBuildDigests } from './secrets/build-digests.ts';
 import { createSecretFiles, type SecretFiles } from './secrets/files.ts';
@@ -35,7 +35,7 @@ import { createDockerCli, type DockerCli } from './tools/docker-cli.ts';
 import { createDocker, type Docker } from './tools/docker.ts';
 import { createDockerNetworks } from './tools/docker-networks.ts';
 import { createIsInsecure } from './tools/insecure.ts';
-import { imageSizes } from './tools/engine-use.ts';
+import { createImageSizes } from './tools/engine-use.ts';
 import { createControlGroups } from './usage/control-groups.ts';
 import { createMeter, type Meter } from './usage/meter.ts';
 import { createOomMemory } from './usage/oom-memory.ts';
@@ -66,6 +66,8 @@ export type AgentParts = {
   diskUse: DiskUse;
   /** Keeps the disk of this node within its budget. */
   keepRoom: KeepRoom;
+  /** Notes about the budget for the operator. */
+  diskNotes: () => string[];
   /** Call it after a pull. */
   pulled: (image: string, signal: AbortSignal) => Promise<void>;
   /** Ends the evictions that run in the background. */
@@ -149,7 +151,10 @@ export async function createParts(
   };
   const keepRoomLater = (recount: boolean): Promise<void> => keepRoom(stopping.signal, { recount }).catch(() => undefined);
   const images = createImages({
-    docker: countRemovedImages(docker, metrics),
+    docker: onRemovedImages(docker, () => {
+      metrics.imageRemoved();
+      engine.changed();
+    }),
     keepNewest: keepReleases,
     onCleaned: () => keepRoomLater(true),
     log,
@@ -160,7 +165,7 @@ export async function createParts(
     images: createEvictableImages({
       docker,
       images,
-      sizes: (signal) => imageSizes(cli, signal),
+      sizes: createImageSizes(cli),
       keepNewest: keepReleases,
       registry: () => registrySettings()?.registry_addr ?? '',
       registryHas: createRegistryApi({ settings: registrySettings, isInsecure: createIsInsecure(cli), url: config.REGISTRY_URL }).holds,
@@ -199,7 +204,7 @@ export async function createParts(
   const diskUse = createDiskUse({
     folders: [config.SVC_ROOT, state.root],
     datasets: () => (data === null ? 0 : storage.used()),
-    engine: engine.count,
+    engine: (signal) => engine.count(signal, RECENT_MS),
     onFirst: wakeRegistration,
     onCounted: () => void keepRoomLater(false),
     log,
@@ -236,6 +241,7 @@ export async function createParts(
     volumeInventory,
     diskUse,
     keepRoom,
+    diskNotes: room.notes,
     async pulled(image, signal) {
       engine.grew((await docker.imageSize(image, signal)) ?? 0);
     },
@@ -248,12 +254,12 @@ export async function createParts(
   };
 }
 
-function countRemovedImages(docker: Docker, metrics: Metrics): Docker {
+function onRemovedImages(docker: Docker, onRemoved: () => void): Docker {
   return {
     ...docker,
     async removeImageRef(ref) {
       const removed = await docker.removeImageRef(ref);
-      if (removed) metrics.imageRemoved();
+      if (removed) onRemoved();
       return removed;
     },
   };

@@ -18,6 +18,7 @@ export type ReadinessFacts = {
   engineOk: boolean | null;
   portProblem: string | null;
   portNotes: string[];
+  diskNotes: string[];
 };
 
 /** Three missed registrations. */
@@ -33,5 +34,5 @@ export function readinessOf(facts: ReadinessFacts): Readiness {
   else if (!facts.hasPolledTasks) reasons.push('no task list from the control plane yet');
   if (facts.engineOk === false) reasons.push('the container engine does not answer');
   if (facts.portProblem !== null) reasons.push(`the firewall rules of PROXY_IPS are not in force: ${facts.portProblem}`);
-  return { ready: reasons.length === 0, reasons, notes: facts.portNotes };
+  return { ready: reasons.length === 0, reasons, notes: [...facts.portNotes, ...facts.diskNotes] };
 }

@@ -5,7 +5,7 @@
  * build cache count too; it makes this node evict, but what cannot go (images of running containers) refuses no copy.
  * If the engine is on a disk of its own, MAX_STORAGE limits the datasets, and images and build cache may fill the engine’s disk.
  */
-import { mustStay, planDisk, type DiskPlan, type Watermarks } from '@berth/wire/eviction';
+import { mustStay, planNode, type DiskPlan, type NodeLimits, type Watermarks } from '@berth/wire/eviction';
 import type { CachedDataset } from '@berth/wire/node';
 import type { Logger } from '@berth/kit/log';
 import { sizeText } from './data/format.ts';
@@ -35,9 +35,14 @@ export type Room = {
   make: MakeRoom;
   /** Evicts down to the low watermark if more than the high one is used, or if less than `wanted` bytes are free on the disk. */
   keep(signal: AbortSignal, options?: KeepOptions): Promise<void>;
+  /** Notes about the budget for the operator. */
+  notes(): string[];
 };
-/** `recount`: the last count of images and build cache is too old. */
-export type KeepOptions = { wanted?: number; recount?: boolean };
+/**
+ * `wanted`: bytes that a pull needs, on the disk of the engine. `recount`: the last count of images and build cache is too old.
+ * `logLine`: a task waits. It goes on at once if nothing can go according to the last count, and otherwise the line says so.
+ */
+export type KeepOptions = { wanted?: number; recount?: boolean; logLine?: Say };
 export type RoomDeps = {
   storage: StorageMeter;
   /** Null on a builder. */
@@ -52,7 +57,6 @@ export type RoomDeps = {
 };
 
 type Plan = DiskPlan<CachedDataset, ImageCandidate>;
-type Limits = { max: number; budget: number; disk: number };
 /** The state of one run. */
 type Run = {
   /** Bytes that must be free. */
@@ -65,10 +69,20 @@ type Run = {
   contents: EngineContents | null;
   /** `contents` and `recopyable` are of this run. */
   isFresh: boolean;
-  /** The last prune did not make the build cache smaller. */
+  /** Work before the next round. */
+  due: 'refresh' | 'count' | null;
+  /** The last prune: bytes of build cache before it, and whether it removed something. */
+  pruned: { before: number; hasRemoved: boolean } | null;
+  /** Prunes in succession that did not make the build cache smaller. */
+  idlePrunes: number;
   cacheIsSpent: boolean;
   hasBegun: boolean;
 };
+type Now = { plan: Plan; cached: CachedDataset[]; limits: NodeLimits; mayFit: boolean; fits: boolean };
+/** A count of this age is still good, if nothing was removed since. */
+export const RECENT_MS = 60_000;
+/** The engine prunes records that share their bytes with an image too, which frees nothing. */
+const MAX_IDLE_PRUNES = 5;
 const NONE: ReadonlySet<string> = new Set();
 const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
 
@@ -82,64 +96,78 @@ export function createRoom(deps: RoomDeps): Room {
     recopyable: NONE,
     contents: engine?.last() ?? null,
     isFresh: false,
+    due: null,
+    pruned: null,
+    idlePrunes: 0,
     cacheIsSpent: false,
     hasBegun: false,
   });
+  /** Needs no lock: a count may take minutes. */
+  async function prepare(run: Run, signal: AbortSignal): Promise<void> {
+    const { due } = run;
+    run.due = null;
+    if (due === 'refresh') await refresh(run, signal);
+    if (due === 'count') await recount(run, signal);
+    if (run.pruned === null) return;
+    const { before, hasRemoved } = run.pruned;
+    run.pruned = null;
+    run.idlePrunes = (run.contents?.build_cache ?? 0) < before ? 0 : run.idlePrunes + 1;
+    run.cacheIsSpent = !hasRemoved || run.idlePrunes >= MAX_IDLE_PRUNES;
+  }
   async function refresh(run: Run, signal: AbortSignal): Promise<void> {
     run.isFresh = true;
     if (!run.engineOnly && datasets !== null) run.recopyable = await datasets.refresh(signal);
     await recount(run, signal);
   }
-  async function recount(run: Run, signal: AbortSignal): Promise<void> {
+  async function recount(run: Run, signal: AbortSignal, maxAgeMs = RECENT_MS): Promise<void> {
     if (engine === null) return;
     try {
-      run.contents = await engine.count(signal);
+      run.contents = await engine.count(signal, maxAgeMs);
     } catch (err) {
       signal.throwIfAborted();
       run.contents = null;
       log.warn({ err }, 'counting images and build cache failed; none of them is evicted');
     }
   }
-  async function limitsOf({ engineOnly, contents }: Run, signal: AbortSignal): Promise<Limits> {
+  async function limitsOf({ engineOnly, contents }: Run, signal: AbortSignal): Promise<NodeLimits> {
     if (!engineOnly) return storage.now(signal);
     const { free, total } = contents?.disk ?? { free: 0, total: 0 };
     const max = Math.min(deps.engineMax ?? total, total);
     return { max, budget: max, disk: free };
   }
-  async function plan(run: Run, signal: AbortSignal): Promise<{ plan: Plan; cached: CachedDataset[]; limits: Limits; mayFit: boolean }> {
+  async function plan(run: Run, signal: AbortSignal): Promise<Now> {
     const limits = await limitsOf(run, signal);
     const cached = run.engineOnly || datasets === null ? [] : await datasets.list(run.refused, run.recopyable);
     const here = run.contents?.disk?.isOwn === run.engineOnly ? run.contents : null;
     const images = (here?.candidates ?? []).filter(({ name }) => !run.refused.has(name));
     const total = here?.build_cache ?? 0;
     const buildCache = { total, evictable: run.cacheIsSpent ? 0 : Math.min(total, here?.build_cache_unused ?? 0) };
-    const [engineBytes, datasetBytes] = [total + (here?.images ?? 0), sum(cached)];
-    const ask = (free: number, withEngine = true): Plan =>
-      planDisk({
-        cached,
-        images: withEngine ? images : [],
-        buildCache: withEngine ? buildCache : { total: 0, evictable: 0 },
-        used: datasetBytes + (withEngine ? engineBytes : 0),
-        free,
-        wanted: run.wanted,
-        max: limits.max,
-        hasBegun: run.hasBegun,
-        watermarks,
-      });
-    const within = ask(Math.min(limits.budget - engineBytes, limits.disk));
-    const mustFit = ask(Math.min(limits.budget, limits.disk), limits.disk < limits.budget);
+    const engineBytes = total + (here?.images ?? 0);
+    const { wanted, hasBegun } = run;
+    const next = planNode({ cached, images, buildCache, engineBytes, limits, wanted, hasBegun, watermarks });
     const datasetsFree = sum(cached.filter((c) => !mustStay(c)));
     const mayFit =
       limits.budget + datasetsFree >= run.wanted && limits.disk + datasetsFree + buildCache.evictable + sum(images) >= run.wanted;
-    return { plan: within.enough || within.steps.length > 0 ? within : mustFit, cached, limits, mayFit };
+    // While images go, layers that they share with others still count as staying.
+    const isDown = next.steps[0] === undefined || next.steps[0].kind === 'dataset';
+    const isBudget = here !== null && (!run.engineOnly || deps.engineMax !== null);
+    if (isDown && isBudget) noteImages((here.images ?? 0) - sum(images), limits.max);
+    return { plan: next, cached, limits, mayFit, fits: wanted <= Math.min(limits.budget, limits.disk) };
   }
 
-  async function evictAll({ plan: { steps } }: { plan: Plan }, run: Run, signal: AbortSignal, logLine: Say): Promise<void> {
+  let note: string | null = null;
+  function noteImages(bytes: number, max: number): void {
+    const isNew = note === null;
+    note = bytes <= watermarks.low * max ? null : textOfImages(bytes, max);
+    if (isNew && note !== null) log.warn({ reason: note }, 'images that stay use most of the budget');
+  }
+
+  async function evictAll({ plan: { steps } }: Now, run: Run, signal: AbortSignal, logLine: Say): Promise<void> {
     const [first] = steps;
     run.hasBegun = true;
-    const cacheBefore = run.contents?.build_cache ?? 0;
     if (first?.kind === 'build_cache') {
-      await evictOfEngine(first, run, signal);
+      const before = run.contents?.build_cache ?? 0;
+      run.pruned = { before, hasRemoved: await evictOfEngine(first, run, signal) };
       log.info({ keep: first.keep, wanted: run.wanted }, 'build cache pruned');
     }
     for (const step of steps) {
@@ -159,10 +187,8 @@ export function createRoom(deps: RoomDeps): Room {
         else storage.add(-freed);
       }
     }
-    if (first?.kind === 'dataset' || run.contents === null) return;
     // Images and build cache share layers, so only a count tells how much an eviction freed.
-    await recount(run, signal);
-    if (first?.kind === 'build_cache') run.cacheIsSpent = (run.contents?.build_cache ?? 0) >= cacheBefore;
+    if (first?.kind !== 'dataset' && run.contents !== null) run.due = 'count';
   }
   async function evictOfEngine(step: EngineStep, run: Run, signal: AbortSignal): Promise<boolean> {
     if (engine === null || run.contents === null) return false;
@@ -175,62 +201,108 @@ export function createRoom(deps: RoomDeps): Room {
       return false;
     }
   }
-  async function evictUntilFits(run: Run, signal: AbortSignal, logLine: Say): Promise<void> {
-    for (;;) {
-      const now = await plan(run, signal);
-      const fits = run.wanted <= Math.min(now.limits.budget, now.limits.disk);
-      if (!run.isFresh && (now.plan.steps.length > 0 || !fits)) {
-        await refresh(run, signal);
-        continue;
-      }
-      if (!fits && !now.mayFit) throw noRoom(run.wanted, now);
-      if (now.plan.steps.length === 0) {
-        if (fits) return;
-        throw noRoom(run.wanted, now);
-      }
-      await evictAll(now, run, signal, logLine);
-      const onlyDatasets = now.plan.steps.every((step) => step.kind === 'dataset');
-      // Versions share files, and a shared file is freed with the last of them: compare again with what is free now.
-      if (onlyDatasets && run.wanted <= (await storage.now(signal)).free) return;
-    }
+  /** Evicts one group. Returns `again` until there is room, or until there cannot be. */
+  async function round(run: Run, signal: AbortSignal, logLine: Say): Promise<'again' | 'done' | Now> {
+    // Another run may have evicted something, and counted again.
+    if (run.isFresh && run.contents !== null) run.contents = engine?.last() ?? null;
+    const now = await plan(run, signal);
+    const { steps } = now.plan;
+    if (steps.length === 0 && now.fits) return 'done';
+    if (!run.isFresh) run.due = 'refresh';
+    // Or it evicted something and has not counted yet.
+    else if (run.contents !== null && engine?.isCurrent() === false) run.due = 'count';
+    if (run.due !== null) return 'again';
+    if (steps.length === 0 || (!now.fits && !now.mayFit)) return now;
+    await evictAll(now, run, signal, logLine);
+    const onlyDatasets = steps.every((step) => step.kind === 'dataset');
+    // Versions share files, and a shared file is freed with the last of them: compare again with what is free now.
+    return onlyDatasets && run.wanted <= (await storage.now(signal)).free ? 'done' : 'again';
   }
+  let holders = 0;
   /** One budget for all: the second request must see the reservation of the first. */
   async function locked<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    const unlock = await locks.acquire('room on the disk', signal);
+    holders += 1;
     try {
-      return await work();
+      const unlock = await locks.acquire('room on the disk', signal);
+      try {
+        return await work();
+      } finally {
+        unlock();
+      }
     } finally {
-      unlock();
+      holders -= 1;
     }
   }
+  const toLog: Say = (text) => log.info(text);
+  /** Holds the lock for one round at a time: a copy that needs room does not wait for all of them. Returns null if there is room. */
+  async function evictInRounds(wanted: number, engineOnly: boolean, signal: AbortSignal): Promise<Now | null> {
+    const run = begin(wanted, engineOnly);
+    for (;;) {
+      await prepare(run, signal);
+      const outcome = await locked(signal, () => round(run, signal, toLog));
+      if (outcome !== 'again') return outcome === 'done' ? null : outcome;
+    }
+  }
+  const isApart = (): boolean => engine?.last()?.disk?.isOwn === true;
+  async function canEvict(signal: AbortSignal): Promise<boolean> {
+    const hasSteps = async (engineOnly: boolean): Promise<boolean> => {
+      const now = await plan(begin(0, engineOnly), signal);
+      return now.plan.steps.length > 0 && (now.fits || now.mayFit);
+    };
+    return (await hasSteps(false)) || (isApart() && (await hasSteps(true)));
+  }
+  let wasFull = false;
+  function reportFull(full: Now | null): void {
+    if (full !== null && !wasFull) log.warn({ reason: textOfFull(full) }, 'the disk is full, and nothing else can be evicted');
+    wasFull = full !== null;
+  }
   return {
-    make: (bytes, signal, logLine) =>
-      locked(signal, async () => {
-        await evictUntilFits(begin(bytes, false), signal, logLine);
-        return storage.reserve(bytes);
-      }),
-    keep: (signal, { wanted = 0, recount: isOld = false } = {}) =>
-      locked(signal, async () => {
-        const toLog: Say = (text) => log.info(text);
-        if (isOld) await recount(begin(wanted, false), signal);
-        for (const engineOnly of [false, true]) {
-          const isApart = engine?.last()?.disk?.isOwn === true;
-          if (engineOnly && !isApart) continue;
-          const evict = (bytes: number): Promise<void> => evictUntilFits(begin(bytes, engineOnly), signal, toLog);
-          const isShort = (error: unknown): error is TaskFailure => error instanceof TaskFailure && error.code === 'no_room';
-          await evict(wanted)
-            // If all of it cannot be free, as much as possible.
-            .catch((error: unknown) => (isShort(error) && wanted > 0 ? evict(0) : Promise.reject(error)))
-            .catch((error: unknown) => {
-              if (!isShort(error)) throw error;
-              log.warn({ reason: error.message }, 'the disk is full, and nothing else can be evicted');
-            });
+    notes: () => (note === null ? [] : [note]),
+    make(bytes, signal, logLine) {
+      if (holders > 0) logLine('waiting for room on the disk: this node makes room for something else first');
+      return locked(signal, async () => {
+        const run = begin(bytes, false);
+        for (;;) {
+          await prepare(run, signal);
+          const outcome = await round(run, signal, logLine);
+          if (outcome === 'done') return storage.reserve(bytes);
+          if (outcome !== 'again') throw noRoom(bytes, outcome);
         }
-      }),
+      });
+    },
+    async keep(signal, { wanted = 0, recount: isOld = false, logLine } = {}) {
+      // After a pull that found the disk full, the last count is wrong.
+      if (isOld) await recount(begin(0, false), signal, wanted > 0 ? 0 : RECENT_MS);
+      if (logLine !== undefined) {
+        if (wanted === 0 && !(await canEvict(signal))) return;
+        logLine('making room on the disk');
+      }
+      for (const engineOnly of [false, true]) {
+        if (engineOnly && !isApart()) continue;
+        // If all of it cannot be free, as much as possible.
+        const tries = wanted > 0 && engineOnly === isApart() ? [wanted, 0] : [0];
+        let full: Now | null = null;
+        for (const bytes of tries) {
+          full = await evictInRounds(bytes, engineOnly, signal);
+          if (full === null) break;
+        }
+        if (!engineOnly) reportFull(full);
+      }
+    },
   };
 }
 
-function noRoom(bytes: number, { limits, cached, plan }: { limits: Limits; cached: readonly CachedDataset[]; plan: Plan }): TaskFailure {
+const textOfImages = (bytes: number, max: number): string =>
+  `images that stay use ${sizeText(bytes)} of the ${sizeText(max)} of MAX_STORAGE: containers need them, or Berth did not build them. ` +
+  `${sizeText(Math.max(0, max - bytes))} are left for datasets and build cache. Raise MAX_STORAGE, or move projects to another node`;
+
+const stayText = (stay: readonly CachedDataset[]): string => `${sizeText(sum(stay))} of datasets are in use or kept for the last releases`;
+function textOfFull({ limits, cached }: Now): string {
+  const over = Math.max(0, -Math.min(limits.budget, limits.disk));
+  const stay = cached.filter(mustStay);
+  return `SVC_ROOT and running copies use ${sizeText(over)} more than the ${sizeText(limits.max)} of MAX_STORAGE; ${stayText(stay)}`;
+}
+function noRoom(bytes: number, { limits, cached, plan }: Now): TaskFailure {
   const free = Math.max(0, Math.min(limits.budget, limits.disk));
   const stay = cached.filter(mustStay);
   const evictable = sum(cached) - sum(stay) + sum(plan.steps.filter((step) => step.kind !== 'dataset'));

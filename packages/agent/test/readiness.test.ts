@@ -13,6 +13,7 @@ const READY: ReadinessFacts = {
   engineOk: true,
   portProblem: null,
   portNotes: [],
+  diskNotes: [],
 };
 
 it('is ready without a problem, also before the engine was first asked', () => {
@@ -35,10 +36,10 @@ it.each<[Partial<ReadinessFacts>, string]>([
 });
 
 it('notes do not make it unready', () => {
-  expect(readinessOf({ ...READY, portNotes: ['PROXY_IPS is not set'] })).toEqual({
+  expect(readinessOf({ ...READY, portNotes: ['PROXY_IPS is not set'], diskNotes: ['images use most of the budget'] })).toEqual({
     ready: true,
     reasons: [],
-    notes: ['PROXY_IPS is not set'],
+    notes: ['PROXY_IPS is not set', 'images use most of the budget'],
   });
 });
 

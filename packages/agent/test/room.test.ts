@@ -1,7 +1,7 @@
 /** A node keeps its budget: which of images, build cache and datasets go, and when none of them goes. */
-import { silentLogger } from '@berth/kit/log';
+import { type Logger, silentLogger } from '@berth/kit/log';
 import type { CachedDataset } from '@berth/wire/node';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { EngineContents, EngineSpace } from '../src/engine-space.ts';
 import { createLocks } from '../src/locks.ts';
 import { createRoom, type DatasetSpace } from '../src/room.ts';
@@ -31,7 +31,13 @@ function machine({
     failure: null as Error | null,
     pruneFailure: null as Error | null,
     others: 0,
+    counts: 0,
+    /** An eviction from the engine waits for it. */
+    gate: Promise.resolve() as Promise<unknown>,
+    isCurrent: true,
+    evictions: 0,
   };
+  const warnings: string[] = [];
   const log: string[] = [];
   const reserved = { bytes: 0 };
   const bytesOf = (layers: readonly Layer[]): number =>
@@ -47,7 +53,12 @@ function machine({
   const engine: EngineSpace = {
     last: () => last,
     grew: () => undefined,
-    async count() {
+    isCurrent: () => state.isCurrent,
+    changed: () => void (state.isCurrent = false),
+    async count(_signal, maxAgeMs = 0) {
+      if (last !== null && state.isCurrent && maxAgeMs > 0) return last;
+      state.counts += 1;
+      state.isCurrent = true;
       last = null;
       if (state.failure !== null) throw state.failure;
       const unused = bytesOf(cacheOnly());
@@ -73,6 +84,9 @@ function machine({
     },
     async evict(step) {
       if (state.failure !== null) throw state.failure;
+      state.evictions += 1;
+      await state.gate;
+      state.isCurrent = false;
       if (step.kind === 'image') {
         log.push(step.image.name);
         state.images = state.images.filter((one) => one.name !== step.image.name);
@@ -80,8 +94,9 @@ function machine({
       }
       if (state.pruneFailure !== null) throw state.pruneFailure;
       log.push('cache');
+      const before = state.cache.length;
       while (bytesOf(cacheOnly()) > step.keep && state.cache.length > 0) state.cache.shift();
-      return true;
+      return state.cache.length < before;
     },
   };
   const space: DatasetSpace = {
@@ -112,10 +127,10 @@ function machine({
     engineMax: hasDatasets ? null : max,
     locks: createLocks(),
     watermarks: { high: 0.9, low: 0.8 },
-    log: silentLogger(),
+    log: { ...silentLogger(), warn: (fields: { reason?: string }) => void warnings.push(fields.reason ?? '') } as unknown as Logger,
   });
   const used = (): number => bytesOf([...imageLayers(), ...state.cache]) + dataBytes();
-  return { room, log, state, used, copy: (bytes: number) => room.make(bytes, never, (text) => void log.push(text)) };
+  return { room, log, warnings, state, used, copy: (bytes: number) => room.make(bytes, never, (text) => void log.push(text)) };
 }
 const layer = (name: string, bytes: number): Layer => ({ name, bytes });
 const image = (name: string, made: number, bytes: number, over: Partial<FakeImage> = {}): FakeImage => ({
@@ -223,6 +238,118 @@ describe('keep', () => {
     state.others = 490;
     await room.keep(never, { recount: true });
     expect(log).toEqual(['old']);
+  });
+});
+
+describe('a pull', () => {
+  const full = () =>
+    machine({
+      isOwn: true,
+      total: 1_000,
+      diskFree: 50,
+      max: 10_000,
+      images: [image('old', 1, 200), image('runs', 2, 450, { runs: true })],
+      datasets: [data('d', 80), data('kept', 80, { pinned: true, recopyable: true })],
+    });
+  it('that finds the engine’s own disk full evicts nothing of another disk', async () => {
+    // Both disks have 50 bytes free, and each could free the rest.
+    const { room, log } = full();
+    await room.keep(never, { wanted: 120, recount: true });
+    expect(log).toEqual(['old']);
+  });
+  it('finds datasets evicted if the engine shares their disk', async () => {
+    const { room, log } = machine({ max: 10_000, diskFree: 50, datasets: [data('d', 80)] });
+    await room.keep(never, { wanted: 100, recount: true });
+    expect(log).toEqual(['d']);
+  });
+});
+
+describe('a task', () => {
+  const crowded = () => machine({ images: [image('old', 1, 100), image('older', 0, 50), image('runs', 2, 700, { runs: true })] });
+  it('goes on at once if the last count has nothing that must go, also while another run has the lock', async () => {
+    const { room, log, state } = crowded();
+    const gate = Promise.withResolvers<void>();
+    state.gate = gate.promise;
+    const said: string[] = [];
+    await room.keep(never, { recount: true });
+    expect(log).toEqual([]);
+    // The budget needs no eviction; a copy evicts, and holds the lock.
+    const copying = room.make(200, never, (text) => said.push(text));
+    await vi.waitUntil(() => state.evictions > 0);
+    await room.keep(never, { logLine: (text) => said.push(text) });
+    expect(said).toEqual([]);
+    gate.resolve();
+    await copying;
+    expect(log).toEqual(['older', 'old']);
+  });
+  it('says that it waits for room on the disk', async () => {
+    const { room, state, log } = crowded();
+    const said: string[] = [];
+    await room.keep(never, { recount: true });
+    state.images.push(image('new', 3, 200));
+    await room.keep(never, { wanted: 1, recount: true, logLine: (text) => said.push(text) });
+    expect(said).toEqual(['making room on the disk']);
+    expect(log).toEqual(['older', 'old', 'new']);
+  });
+  it('does not wait for all evictions of the background: a copy gets the lock after the round that runs', async () => {
+    const kept = ['k1', 'k2', 'k3', 'k4', 'k5', 'k6'].map((name, i) => image(name, i, 100, { kept: true }));
+    const { room, log, state } = machine({ images: [...kept, image('runs', 9, 600, { runs: true })] });
+    const gate = Promise.withResolvers<void>();
+    state.gate = gate.promise;
+    const said: string[] = [];
+    const background = room.keep(never, { recount: true });
+    await vi.waitUntil(() => state.evictions > 0);
+    const copying = room.make(1, never, (text) => said.push(text));
+    gate.resolve();
+    await Promise.all([background, copying]);
+    expect(log).toEqual(['k1', 'k2', 'k3']);
+    // The copy evicted the second one itself.
+    expect(said.map((text) => text.slice(0, 22))).toContain('evicted the image k2, ');
+    expect(said[0]).toBe('waiting for room on the disk: this node makes room for something else first');
+  });
+  it('counts the engine once for several tasks, and again after something was removed', async () => {
+    const { room, state } = crowded();
+    for (let i = 0; i < 5; i++) await room.keep(never, { recount: true });
+    expect(state.counts).toBe(1);
+    state.isCurrent = false;
+    await room.keep(never, { recount: true });
+    expect(state.counts).toBe(2);
+  });
+  it('repeats a prune that removed only records which share their bytes with an image, but not for ever', async () => {
+    const shared = Array.from({ length: 9 }, (_, i) => layer(`s${i}`, 10));
+    const { room, log } = machine({
+      cache: [...shared, layer('c', 400)],
+      images: [image('runs', 1, 600, { runs: true, layers: [...shared, layer('own', 510)] })],
+    });
+    await room.keep(never, { recount: true });
+    expect(log.length).toBeGreaterThan(0);
+    expect(log.length).toBeLessThan(10);
+  });
+});
+
+describe('images that run and use most of the budget', () => {
+  const big = () =>
+    machine({
+      images: [image('runs', 1, 900, { runs: true })],
+      datasets: [data('new', 40), data('old', 40, { last_used_at: '2026-10-01T00:00:00Z' })],
+    });
+  it('leave the datasets that fit beside them, and are reported once', async () => {
+    const { room, log, warnings, state } = big();
+    for (let i = 0; i < 3; i++) await room.keep(never, { recount: true });
+    expect(log).toEqual([]);
+    expect(warnings).toEqual(room.notes());
+    expect(room.notes()).toEqual([expect.stringContaining('images that stay use 900 B of the 1.0 kB of MAX_STORAGE')]);
+    state.images.pop();
+    state.isCurrent = false;
+    await room.keep(never, { recount: true });
+    expect(room.notes()).toEqual([]);
+  });
+  it('says once, with the bytes, that the datasets alone are above MAX_STORAGE', async () => {
+    const { room, warnings } = machine({ datasets: [data('mounted', 1_300, { pinned: true })] });
+    for (let i = 0; i < 3; i++) await room.keep(never, { recount: true });
+    expect(warnings).toEqual([
+      'SVC_ROOT and running copies use 300 B more than the 1.0 kB of MAX_STORAGE; 1.3 kB of datasets are in use or kept for the last releases',
+    ]);
   });
 });
 

@@ -9,8 +9,10 @@
  *   5. images of kept releases that the registry still has            a rollback pulls them again
  *   6. datasets of kept releases that the share still has             a rollback copies them again
  *
- * Steps 1 to 3 go down to the low watermark, 4 and 5 to the high one, 6 only as far as needed; 4 to 6 only if that is enough. Running
- * images, mounted datasets, volumes and the only copy of something are never evicted.
+ * Steps 1 to 3 go down to the low watermark, 4 and 5 to the high one, 6 only as far as needed; 4 to 6 only if that is enough. From step 3
+ * on, the watermarks apply to the part of the budget that is left beside images and build cache that cannot go: otherwise large images that
+ * run would empty the node of its datasets, again and again. Running images, mounted datasets, volumes and the only copy of something are
+ * never evicted.
  * The module is pure: the agent evicts with it, and the control plane shows the same result beforehand.
  */
 import type { CachedDataset, EvictableImage } from './node.ts';
@@ -113,11 +115,16 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(ques
   };
   takeCache(buildCache.total - BUILD_CACHE_FLOOR * max, toLow, false);
   for (const image of ordered.filter((i) => !i.kept)) if (freed < toLow) take({ kind: 'image', bytes: image.bytes, image });
-  for (const dataset of evictionOrder(cached)) if (freed < toLow) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
+  const stays = Math.min(share, Math.max(0, used - sum(cached) - sum(images) - buildCache.evictable));
+  /** Bytes to free for a watermark of what is left beside `stays`. */
+  const beside = (watermark: number): number => usedThen - stays - watermark * (share - stays);
+  const isTight = hasBegun || free < wanted || beside(watermarks.high) > 0;
+  const toLowBeside = isTight ? Math.max(beside(watermarks.low), toFit) : 0;
+  for (const dataset of evictionOrder(cached)) if (freed < toLowBeside) take({ kind: 'dataset', bytes: dataset.bytes, dataset });
 
   const [cheapSteps, cheapFreed] = [steps.length, freed];
   const keptImages = ordered.filter((i) => i.kept);
-  const toHigh = Math.max(toFit, usedThen - watermarks.high * share);
+  const toHigh = Math.max(toFit, beside(watermarks.high));
   // Half of the way would cost a rollback its image and still not end the shortage.
   const target = freed + cacheLeft + sum(keptImages) >= toHigh ? toHigh : toFit;
   if (freed < target) takeCache(cacheLeft, target, true);
@@ -127,6 +134,32 @@ export function planDisk<C extends CachedDataset, I extends EvictableImage>(ques
   const enough = freed >= toFit;
   // A rollback must not lose its data or image in vain.
   return enough ? { steps, freed, enough } : { steps: steps.slice(0, cheapSteps), freed: cheapFreed, enough };
+}
+
+/** Limits of a node: `budget` and `disk` are the bytes that are free of MAX_STORAGE and on the disk. Only datasets count in `budget`. */
+export type NodeLimits = { max: number; budget: number; disk: number };
+export type NodeQuestion<C extends CachedDataset = CachedDataset, I extends EvictableImage = EvictableImage> = Omit<
+  DiskQuestion<C, I>,
+  'free' | 'used' | 'max'
+> & {
+  limits: NodeLimits;
+  /** Bytes of images and build cache that share the budget, evictable or not. */
+  engineBytes: number;
+};
+/**
+ * Plans for the budget, which images and build cache share. Once everything cheap is gone and that is still too little, only datasets and
+ * the free disk count: what containers run refuses no copy.
+ */
+export function planNode<C extends CachedDataset, I extends EvictableImage>(question: NodeQuestion<C, I>): DiskPlan<C, I> {
+  const { limits, engineBytes, ...rest } = question;
+  const { max, budget, disk } = limits;
+  const used = sum(rest.cached);
+  const within = planDisk({ ...rest, max, used: used + engineBytes, free: Math.min(budget - engineBytes, disk) });
+  if (within.enough || within.steps.length > 0) return within;
+  const free = Math.min(budget, disk);
+  return disk < budget
+    ? planDisk({ ...rest, max, used: used + engineBytes, free })
+    : planDisk({ ...rest, max, used, free, images: [], buildCache: { total: 0, evictable: 0 } });
 }
 
 /** Plans for datasets alone. If even all evictions are not enough, it lists them all. */

@@ -66,7 +66,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       const noCache = deps.digests.changed(payload.project_id, context.secretsDigest);
       if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
       try {
-        await deps.keepRoom(signal);
+        await deps.keepRoom(signal, { logLine: (text) => logStep('build', text) });
         await failPoint('build.before');
         const endBuild = context.span?.('build');
         let endPush: ((failed?: boolean) => void) | undefined;

@@ -156,7 +156,7 @@ async function pull(deps: DeployDeps, image: string, context: TaskContext): Prom
         onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
       }),
     );
-  await deps.keepRoom(signal);
+  await deps.keepRoom(signal, { logLine: (text) => logStep('pull', text) });
   logStep('pull', `pulling ${image}`);
   await failPoint('pull.before');
   await once().catch(async (error: unknown) => {

@@ -1,5 +1,5 @@
 /** The preview of evictions from a node: what its agent would evict to make room, with the reason. Pure. */
-import { type DiskStep, mustStay, planDisk } from '@berth/wire/eviction';
+import { type DiskPlan, type DiskStep, mustStay, type NodeLimits, type NodeQuestion, planDisk, planNode } from '@berth/wire/eviction';
 import type { NodeDisk, NodeDiskView } from '@berth/wire/node';
 import type { NodeRecord } from './records.ts';
 
@@ -28,16 +28,10 @@ export function previewDisk(
   const engineBytes = images + buildCache;
   const cachedBytes = sum(cached);
   const sharedBytes = shared === null ? 0 : engineBytes;
+  const limits = limitsOf(max_storage, free, shared === null ? null : disk, cachedBytes);
   // `free_storage` counts only SVC_ROOT against MAX_STORAGE; images and build cache share it.
-  const budgetFree = shared === null || disk === null ? free : Math.min(free, max_storage - (disk.datasets ?? cachedBytes) - engineBytes);
-  const within = planDisk({
-    cached,
-    ...partsOf(shared ?? null, buildCache),
-    free: budgetFree,
-    used: cachedBytes + sharedBytes,
-    wanted,
-    max: max_storage,
-  });
+  const budgetFree = Math.min(free, limits.budget - sharedBytes);
+  const plan = untilFits({ cached, ...partsOf(shared ?? null, buildCache), engineBytes: sharedBytes, limits, wanted });
   const ofEngine =
     own === null || evictable === undefined
       ? []
@@ -53,8 +47,8 @@ export function previewDisk(
   const canGo = (evictable?.build_cache ?? 0) + sum(evictable?.images ?? []);
   return {
     free_bytes: budgetFree,
-    enough: within.enough,
-    evict: [...within.steps, ...ofEngine].map((step, i) => evictedOf(step, namesImages ? null : `image ${i + 1}`)),
+    enough: plan.enough,
+    evict: [...plan.steps, ...ofEngine].map((step, i) => evictedOf(step, namesImages ? null : `image ${i + 1}`)),
     kept_bytes: datasetsStay + (evictable === undefined ? 0 : Math.max(0, engineBytes - canGo)),
     ...(evictable === undefined ? { unavailable: whyNot(disk) } : {}),
   };
@@ -64,6 +58,34 @@ function whyNot(disk: NodeDisk | null): string {
   if (disk === null) return NO_DISK;
   return disk.images === null ? NO_COUNT : NO_EVICTABLE;
 }
+/** `disk.free` is the free space of all disks of the node, and `free` the smaller one of the two limits. */
+function limitsOf(max: number, free: number, disk: NodeDisk | null, cachedBytes: number): NodeLimits {
+  if (disk === null) return { max, budget: free, disk: free };
+  const budget = max - (disk.datasets ?? cachedBytes);
+  return disk.free < budget ? { max, budget, disk: free } : { max, budget: free, disk: Math.max(disk.free, free) };
+}
+/** The agent evicts what the budget asks for, and then compares what is left with the limits again. */
+function untilFits(question: NodeQuestion): Pick<DiskPlan, 'steps' | 'enough'> {
+  const first = planNode(question);
+  if (first.enough) return first;
+  const gone = new Set<unknown>(
+    first.steps.map((step) => (step.kind === 'dataset' ? step.dataset : step.kind === 'image' ? step.image : step)),
+  );
+  const freedOf = (isDataset: boolean): number => sum(first.steps.filter((step) => (step.kind === 'dataset') === isDataset));
+  const cacheFreed = sum(first.steps.filter((step) => step.kind === 'build_cache'));
+  const { limits, buildCache } = question;
+  const then = planNode({
+    ...question,
+    cached: question.cached.filter((one) => !gone.has(one)),
+    images: question.images.filter((one) => !gone.has(one)),
+    buildCache: { total: buildCache.total - cacheFreed, evictable: buildCache.evictable - cacheFreed },
+    engineBytes: question.engineBytes - freedOf(false),
+    limits: { max: limits.max, budget: limits.budget + freedOf(true), disk: limits.disk + first.freed },
+    hasBegun: true,
+  });
+  return { steps: [...first.steps, ...then.steps], enough: then.enough };
+}
+
 const sum = (all: readonly { bytes: number }[]): number => all.reduce((total, one) => total + one.bytes, 0);
 const partsOf = (evictable: NodeDisk['evictable'] | null, total: number) => ({
   images: evictable?.images ?? [],

@@ -20,7 +20,7 @@ const rows = (preview: ReturnType<typeof previewDisk>): string[] =>
 
 describe('the preview of evictions', () => {
   it('lists build cache, images and datasets in the order of eviction, with the reason', () => {
-    const preview = previewDisk(node, { ...asked, wanted: 250 });
+    const preview = previewDisk(node, { ...asked, wanted: 270 });
     expect(rows(preview)).toEqual(['build_cache build cache 100', 'image r/app:1 100', 'dataset d v1 100']);
     expect(preview.evict.map((row) => row.why)).toEqual([
       'least recently used; builds make it again',
@@ -37,7 +37,23 @@ describe('the preview of evictions', () => {
       'build cache: nothing cheaper makes enough room; the next builds take longer',
       'r/app:2: only a rollback needs it, and the registry still has it; created 2026-10-01T00:00:00.000Z',
     ]);
-    expect(previewDisk(node, { ...asked, wanted: 700 })).toMatchObject({ enough: false });
+  });
+  it('agrees with the agent: what containers run refuses no copy, only datasets and the free disk do', () => {
+    // The budget has room for 800 bytes beside the datasets; one of these can go.
+    const enough = (wanted: number, over: Partial<NodeDisk> = {}, free = 800) => {
+      const preview = previewDisk({ ...node, disk: { ...disk, ...over } }, { ...asked, free, wanted });
+      return [preview.enough, preview.evict.filter(({ kind }) => kind === 'dataset').length];
+    };
+    expect(enough(700)).toEqual([true, 1]);
+    expect(enough(900)).toEqual([true, 1]);
+    expect(enough(901)).toEqual([false, 1]);
+    // Images that run use twice the budget.
+    const running = { images: 2_000, build_cache: 0, evictable: { build_cache: 0, images: [], own_disk: null } };
+    expect(enough(700, running)).toEqual([true, 1]);
+    expect(enough(901, running)).toEqual([false, 1]);
+    // The disk is full: even without the dataset it has only 150 bytes.
+    expect(enough(150, { ...running, free: 50 }, 50)).toEqual([true, 1]);
+    expect(enough(151, { ...running, free: 50 }, 50)).toEqual([false, 1]);
   });
   it('hides the names of images from a caller who does not see all projects', () => {
     expect(rows(previewDisk(node, { ...asked, wanted: 250, namesImages: false }))[1]).toBe('image image 2 100');
