@@ -3,8 +3,8 @@
  * channel the read had, and how many of its missing numbers are lines that the viewer never got.
  *
  * Each line that was printed up to the newest line of the read is settled: it was shown, or it was counted as lost with the read, or it is
- * older than what the viewer asked for. So missing numbers up to there are not counted. A gap that may go beyond does not say when its lines
- * were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap. Those of them that
+ * older than what the viewer asked for. So missing numbers up to there are not counted. A gap that may go beyond does not say when its
+ * lines were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap. Those of them that
  * the viewer does not get are lost.
  */
 import type { BatchLine } from '@berth/wire/runtime';
