@@ -4,8 +4,8 @@
  *
  * Each line that was printed up to the newest line of the read is settled: it was shown, or it was counted as lost with the read, or it is
  * older than what the viewer asked for. So missing numbers up to there are not counted. A gap that may go beyond does not say when its
- * lines were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap. Those of them that
- * the viewer does not get are lost.
+ * lines were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap. Lines of them
+ * that the viewer does not get are lost.
  */
 import type { BatchLine } from '@berth/wire/runtime';
 import type { Channel, ChannelItem, ChannelLine } from './log-channel.ts';
