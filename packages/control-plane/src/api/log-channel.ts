@@ -8,8 +8,8 @@
 import type { BatchLine, LogBatch, RuntimeStream } from '@berth/wire/runtime';
 
 /**
- * `pos` numbers the lines of this channel, including the lost ones. `begins`: the first line of its batch. An agent numbers the lines that it
- * drops after the lines of their batch, so all lines that the container printed before a line that begins have a smaller number.
+ * `pos` numbers the lines of this channel, including the lost ones. `begins`: the first line of its batch. An agent numbers the lines that
+ * it drops after the lines of their batch, so all lines that the container printed before a line that begins have a smaller number.
  */
 export type ChannelLine = BatchLine & { pos: number; begins: boolean };
 export type ChannelItem = { lost: 0; line: ChannelLine } | { lost: number; line: ChannelLine | null };

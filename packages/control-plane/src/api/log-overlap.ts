@@ -3,9 +3,9 @@
  * channel the read had, and how many of its missing numbers are lines that the viewer never got.
  *
  * Each line that was printed up to the newest line of the read is settled: it was shown, or it was counted as lost with the read, or it is
- * older than what the viewer asked for. So missing numbers up to there count no more. A gap that may go beyond does not say when its lines
- * were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap; so many of them as the
- * viewer does not get are lost.
+ * older than what the viewer asked for. So missing numbers up to there are not counted. A gap that may go beyond does not say when its
+ * lines were printed. Another read counts all lines between the newest of the first read and a numbered line after the gap. Lines of them
+ * that the viewer does not get are lost.
  */
 import type { BatchLine } from '@berth/wire/runtime';
 import type { Channel, ChannelItem, ChannelLine } from './log-channel.ts';
@@ -74,7 +74,7 @@ export function createGaps(newest: Times, isOver: () => boolean): Gaps {
     const kept = channel.until(to).filter((line) => line.pos > pos);
     const lost = printed - sentLines - kept.filter((line) => line.at > newest[line.stream]).length;
     credit = { left: Math.max(0, to - pos - kept.length - Math.max(0, lost)), until: to };
-    // Nothing was printed after the read yet: a later gap may go beyond its end, too.
+    // No line was printed after the read yet: a later gap may go beyond its end, too.
     isOpen = printed === 0;
   }
 

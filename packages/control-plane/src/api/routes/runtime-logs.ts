@@ -42,7 +42,7 @@ const SILENT_MS = 15_000;
 const LINES_AT_ONCE = 500;
 /** How long new lines are compared with those of the first read. */
 const OVERLAP_MS = 5_000;
-/** How long missing numbers may belong to lines of the first read: an agent whose container prints no more tells them with its next sign. */
+/** How long missing numbers may belong to lines of the first read: an agent whose container is silent tells them with its next sign. */
 const GAP_MS = 15_000;
 /** How long a gap waits for lines that say where it ends. */
 const GAP_WAIT_MS = 2_000;
