@@ -34,7 +34,7 @@ it('lists named stages with their ports, at most 20 of each', () => {
   ]);
   const many = Array.from({ length: 50 }, (_, i) => `FROM a AS s${i}\nEXPOSE ${Array.from({ length: 50 }, (__, p) => p + 1).join(' ')}`);
   const facts = dockerfileFacts(many.join('\n'));
-  expect([facts.targets.length, facts.ports.length]).toEqual([20, 20]);
+  expect([facts.targets.length, facts.ports?.length]).toEqual([20, 20]);
   expect(dockerfileFacts('FROM a AS <b>').targets).toEqual([]);
 });
 

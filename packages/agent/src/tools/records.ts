@@ -1,7 +1,7 @@
 /** Output of git that ends each record with NUL, read as it arrives: a server decides how much there is. */
 import { StringDecoder } from 'node:string_decoder';
 
-export type RecordLimits = { records: number; bytes: number; /** Characters; a longer record is left out. */ length: number };
+export type RecordLimits = { records: number; bytes: number /** Characters; a longer record is left out. */; length: number };
 
 /** Returns a function that takes the output. It calls `onRecord` for each whole record, and returns false after a limit. */
 export function recordReader({ records, bytes, length }: RecordLimits, onRecord: (record: string) => void): (chunk: Buffer) => boolean {

@@ -63,8 +63,7 @@ export async function lookAtRepository({ branch }: RepositorySpec, git: Reposito
   };
 }
 
-const hasLfs = (attributes: string): boolean =>
-  attributes.split('\n').some((line) => /\bfilter=lfs\b/.test(line.split('#', 1)[0] ?? ''));
+const hasLfs = (attributes: string): boolean => attributes.split('\n').some((line) => /\bfilter=lfs\b/.test(line.split('#', 1)[0] ?? ''));
 
 type Heads = { default: string | null; names: Set<string> };
 async function readHeads(git: RepositoryGit): Promise<Heads> {

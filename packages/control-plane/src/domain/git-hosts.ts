@@ -109,7 +109,14 @@ export function presented(
     if (known !== undefined && known.state !== 'presented') {
       if (known.key_type === null) put.push({ ...known, key_type });
     } else if (!trusted.some((key) => key.fingerprint === fingerprint))
-      put.push({ host, fingerprint, key_type, state: 'presented', added_by: known === undefined || known.added_by === BY_LOOK ? by : null, at });
+      put.push({
+        host,
+        fingerprint,
+        key_type,
+        state: 'presented',
+        added_by: known === undefined || known.added_by === BY_LOOK ? by : null,
+        at,
+      });
   }
   const old = stored.filter((key) => key.state === 'presented' && !put.some((p) => p.fingerprint === key.fingerprint));
   const surplus = old.length + put.length - MAX_KEYS;

@@ -14,9 +14,12 @@ test('finds the same look without reading the reports of the others', async () =
   const url = (i: number): string => `https://git.example.com/${i}.git`;
   for (let i = 0; i < MAX_KEPT; i++) {
     await lookAt(`look-${i}`, url(i));
-    await runOn(path, `update tasks set status = 'completed', finished_at = ${NOW}, report = '{"status":"completed"}' where id = 'look-${i}'`);
+    await runOn(
+      path,
+      `update tasks set status = 'completed', finished_at = ${NOW}, report = '{"status":"completed"}' where id = 'look-${i}'`,
+    );
   }
-  // Whoever reads another report fails.
+  // Reading another report fails.
   await runOn(path, `update tasks set report = 'not JSON' where id <> 'look-7'`);
   const sameAs = async (git_url: string, now: number) => (await stores.repositoryLooks.same({ git_url, branch: null }, now))?.id ?? null;
   expect(await sameAs(url(7), NOW + 1)).toBe('look-7');

@@ -57,7 +57,12 @@ export function createGitHostStore(db: Database): GitHostStore {
       .limit(MAX_KEYS)
       .execute();
     for (const { host } of oldHosts)
-      await tx.deleteFrom('git_host_keys').where('host', '=', host).where('state', '=', 'presented').where('added_by', '=', BY_LOOK).execute();
+      await tx
+        .deleteFrom('git_host_keys')
+        .where('host', '=', host)
+        .where('state', '=', 'presented')
+        .where('added_by', '=', BY_LOOK)
+        .execute();
   }
 
   return {
