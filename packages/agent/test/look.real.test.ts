@@ -63,7 +63,7 @@ it('talks to the server only to fetch: git must not fetch a missing object later
   expect(await requestsOf({ watchPaths: ['src', '**/*.json'], bases: [first] })).toBe(2 * fetch);
 });
 
-it('asks a server no more for trees that it left out, and does not know what changed', async () => {
+it('does not ask a server again for trees that it left out, and does not know what changed', async () => {
   const treeless = await startTreelessServer(git.url);
   onTestFinished(() => treeless.stop());
   await git.commit('app', { 'src/a.ts': 'without trees' }, 'without trees');

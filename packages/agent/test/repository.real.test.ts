@@ -137,7 +137,7 @@ it('reads a part of a tree without end, and the Dockerfiles nearest to the root'
   expect(found.dockerfiles_left_out).toBeLessThan(200_000);
 });
 
-it('asks a server no more for what it left out, because git would ask without the access of the task', async () => {
+it('does not ask a server again for what it left out, because git would ask without the access of the task', async () => {
   const treeless = await startTreelessServer(git.url);
   onTestFinished(() => treeless.stop());
   const address = url.replace(git.url, treeless.url);
