@@ -43,14 +43,16 @@ const env = (name: string, value: string): string => `ENV ${name}=${value}\n`;
 const tenfold = Array.from({ length: 7 }, () => env('a', '$a'.repeat(10))).join('');
 
 /** A heap of 96 MiB holds the parser many times. An expansion without a bound ends the worker, not the tests. */
-function inSmallHeap(text: string): Promise<DockerfileFacts> {
+async function inSmallHeap(text: string): Promise<DockerfileFacts> {
   const code = `const { parentPort, workerData } = require('node:worker_threads');
     import(workerData.module).then(({ dockerfileFacts }) => parentPort.postMessage(dockerfileFacts(workerData.text)));`;
   const workerData = { text, module: new URL('../src/tools/dockerfile-facts.ts', import.meta.url).href };
   const worker = new Worker(code, { eval: true, workerData, resourceLimits: { maxOldGenerationSizeMb: 96 } });
-  return new Promise<DockerfileFacts>((resolve, reject) => worker.once('message', resolve).once('error', reject)).finally(() =>
-    worker.terminate(),
-  );
+  try {
+    return await new Promise<DockerfileFacts>((resolve, reject) => worker.once('message', resolve).once('error', reject));
+  } finally {
+    await worker.terminate();
+  }
 }
 
 it.each<[string, string, DockerfileFacts]>([
