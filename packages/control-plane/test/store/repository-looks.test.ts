@@ -14,10 +14,12 @@ test('finds the same look without reading the reports of the others', async () =
   const url = (i: number): string => `https://git.example.com/${i}.git`;
   for (let i = 0; i < MAX_KEPT; i++) {
     await lookAt(`look-${i}`, url(i));
-    await runOn(
-      path,
-      `update tasks set status = 'completed', finished_at = ${NOW}, report = '{"status":"completed"}' where id = 'look-${i}'`,
-    );
+    // 12 may be open.
+    if (i % 10 === 9)
+      await runOn(
+        path,
+        `update tasks set status = 'completed', finished_at = ${NOW}, report = '{"status":"completed"}' where finished_at is null`,
+      );
   }
   // Reading another report fails.
   await runOn(path, `update tasks set report = 'not JSON' where id <> 'look-7'`);
