@@ -4,10 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { run } from '@berth/testbed/process';
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { createPrivateFolder } from '../src/private-folder.ts';
 import { createGit } from '../src/tools/git.ts';
 import type { Looked, LookSpec } from '../src/tools/look.ts';
+import { startTreelessServer } from './treeless-server.ts';
 
 let dir: string;
 let git: GitServer;
@@ -60,6 +61,16 @@ it('talks to the server only to fetch: git must not fetch a missing object later
   const fetch = 3;
   expect(await requestsOf({})).toBe(fetch);
   expect(await requestsOf({ watchPaths: ['src', '**/*.json'], bases: [first] })).toBe(2 * fetch);
+});
+
+it('does not ask a server again for trees that it left out, and does not know what changed', async () => {
+  const treeless = await startTreelessServer(git.url);
+  onTestFinished(() => treeless.stop());
+  await git.commit('app', { 'src/a.ts': 'without trees' }, 'without trees');
+  const looked = await look({ url: url.replace(git.url, treeless.url), watchPaths: ['src'], bases: [first] });
+  expect([looked.message, looked.changes]).toEqual(['without trees', [{ base: first, changed: null }]]);
+  // 3 for the tip, 3 for the earlier commit.
+  expect(treeless.requests()).toBe(6);
 });
 
 it('finds a skip mark anywhere in the message, in any capitalization', async () => {

@@ -5,10 +5,11 @@ import { join } from 'node:path';
 import { type GitServer, startGitServer } from '@berth/testbed/git-server';
 import { run } from '@berth/testbed/process';
 import { isRepositoryFound, type RepositoryFound } from '@berth/wire/repository-look';
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { createPrivateFolder } from '../src/private-folder.ts';
 import { createGit } from '../src/tools/git.ts';
 import type { RepositorySpec } from '../src/tools/repository.ts';
+import { startTreelessServer } from './treeless-server.ts';
 
 let dir: string;
 let git: GitServer;
@@ -114,6 +115,42 @@ it('lists at most 200 branches and 20 Dockerfiles, and counts the rest', async (
   const found = await lookAt({ url: many.url });
   expect([found.branches.length, found.branches[0], found.branches_left_out]).toEqual([200, 'main', 51]);
   expect([found.dockerfiles.length, found.dockerfiles_left_out]).toEqual([20, 10]);
+});
+
+it('reads a part of a tree without end, and the Dockerfiles nearest to the root', async () => {
+  const bomb = await git.createRepo('bomb', { Dockerfile: 'FROM x\nEXPOSE 1' });
+  const inBomb = async (args: string[], input?: string): Promise<string> =>
+    (await run(['git', '--git-dir', join(dir, 'git', 'bomb.git'), ...args], input === undefined ? {} : { input })).stdout.trim();
+  const file = await inBomb(['rev-parse', 'main:Dockerfile']);
+  // 10 folders in each of 8 levels, so 100 million files in 9 objects.
+  const folders = (id: string): string => Array.from({ length: 10 }, (_, i) => `040000 tree ${id}\ta${i}\n`).join('');
+  let tree = await inBomb(['mktree'], `100644 blob ${file}\tDockerfile\n`);
+  for (let level = 0; level < 8; level++) tree = await inBomb(['mktree'], folders(tree));
+  const root = await inBomb(['mktree'], `100644 blob ${file}\tDockerfile\n040000 tree ${tree}\tz\n`);
+  const commit = await inBomb(['-c', 'user.name=x', '-c', 'user.email=x@y', 'commit-tree', root, '-m', 'bomb']);
+  await inBomb(['update-ref', 'refs/heads/main', commit]);
+  const found = await lookAt({ url: bomb.url });
+  expect(found.dockerfiles).toHaveLength(20);
+  expect(found.dockerfiles[0]).toEqual({ path: 'Dockerfile', ports: [1], targets: [] });
+  // 16 MiB of the list.
+  expect(found.dockerfiles_left_out).toBeGreaterThan(100_000);
+  expect(found.dockerfiles_left_out).toBeLessThan(200_000);
+});
+
+it('does not ask a server again for what it left out, because git would ask without the access of the task', async () => {
+  const treeless = await startTreelessServer(git.url);
+  onTestFinished(() => treeless.stop());
+  const address = url.replace(git.url, treeless.url);
+  await expect(lookAt({ url: address })).rejects.toMatchObject({ code: 'git_failed' });
+  // The list of branches (2), the commit without a tree (3).
+  expect(treeless.requests()).toBe(5);
+});
+
+it('reads .gitattributes with other line ends', async () => {
+  const { url } = await git.createRepo('attributes', { '.gitattributes': `# x\r\n*.bin filter=lfs\r\n${'\r'.repeat(120_000)}` });
+  expect((await lookAt({ url })).lfs).toBe(true);
+  const none = await git.createRepo('no-attributes', { '.gitattributes': `${'\r'.repeat(120_000)}\n# filter=lfs\n` });
+  expect((await lookAt({ url: none.url })).lfs).toBe(false);
 });
 
 it('reads an empty repository', async () => {

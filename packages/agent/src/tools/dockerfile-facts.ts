@@ -1,19 +1,41 @@
-/** Reads the stages of a Dockerfile and the TCP ports that they expose. It guesses for a form, so it skips what it cannot resolve. */
+/**
+ * Reads the stages of a Dockerfile and the TCP ports that they expose. It guesses for a form, so it skips what it cannot resolve.
+ *
+ * Anybody may have written the file, and this runs in the process of all builds. So work and memory grow with the length of the file
+ * only: each instruction, value and list has a limit, and no regular expression can go back over what it has read.
+ */
 import { MAX_PARTS_FOUND } from '@berth/wire/repository-look';
 
-type Stage = { name: string | null; ports: Set<number>; env: Map<string, string> };
-export type DockerfileFacts = { ports: number[]; targets: { name: string; ports: number[] }[] };
+type Env = Map<string, string>;
+type Stage = { name: string | null; ports: Set<number>; env: Env };
+export type DockerfileFacts = { ports: number[] | null; targets: { name: string; ports: number[] }[] };
 
-/** `ports`: those of the last stage. A stage has the ports and variables of the stage that it begins from. */
+/** Characters of one instruction with its continued lines. A longer one is skipped. */
+const MAX_INSTRUCTION = 4 * 1024;
+/** Characters of a value. A longer one counts as empty. */
+const MAX_VALUE = 1024;
+const MAX_VARIABLES = 200;
+const MAX_PORTS = 100;
+/** A file with more is not read, because its last stage counts. */
+const MAX_STAGES = 100;
+const MAX_INSTRUCTIONS = 2_000;
+
+/**
+ * `ports`: those of the last stage; null: the file is too large to say. A stage has the ports and variables of the stage that it begins
+ * from.
+ */
 export function dockerfileFacts(text: string): DockerfileFacts {
   const stages: Stage[] = [];
   /** ARGs before the first FROM. */
-  const global = new Map<string, string>();
+  const global: Env = new Map();
+  let count = 0;
   for (const { word, rest } of instructions(text)) {
+    count += 1;
     const stage = stages.at(-1);
     if (word === 'FROM') stages.push(begun(rest, stages, global));
-    else if (word === 'ARG' || word === 'ENV') define(rest, stage?.env ?? global, word, stage === undefined ? null : global);
-    else if (word === 'EXPOSE' && stage !== undefined) for (const port of portsOf(rest, stage.env)) stage.ports.add(port);
+    else if (word === 'EXPOSE') expose(rest, stage);
+    else define(rest, stage?.env ?? global, word, stage === undefined ? null : global);
+    if (count > MAX_INSTRUCTIONS || stages.length > MAX_STAGES) return { ports: null, targets: [] };
   }
   const listed = ({ ports }: Stage): number[] => [...ports].slice(0, MAX_PARTS_FOUND);
   const last = stages.at(-1);
@@ -21,54 +43,91 @@ export function dockerfileFacts(text: string): DockerfileFacts {
   return { ports: last === undefined ? [] : listed(last), targets: targets.slice(0, MAX_PARTS_FOUND) };
 }
 
-/** Joins continued lines and leaves out comments. The escape character is \ unless a directive at the top names `. */
-function* instructions(text: string): Generator<{ word: string; rest: string }> {
-  const isBacktick = /^(?:\s*#.*\r?\n)*?\s*#\s*escape\s*=\s*`/i.test(text);
-  const continued = isBacktick ? /`[ \t]*$/ : /\\[ \t]*$/;
-  let open = '';
-  for (const raw of text.split(/\r?\n/)) {
+const READ = ['FROM', 'ARG', 'ENV', 'EXPOSE'] as const;
+type Instruction = { word: (typeof READ)[number]; rest: string };
+
+/**
+ * Returns the instructions that matter here, up to 4 KiB each. Joins continued lines and leaves out comments. The escape character is \
+ * unless a directive at the top names `.
+ */
+export function* instructions(text: string): Generator<Instruction> {
+  let escape = '\\';
+  let isTop = true;
+  let open: string[] = [];
+  let length = 0;
+  for (const raw of text.split('\n')) {
     const line = raw.trim();
+    if (isTop && line.startsWith('#') && /^#\s*escape\s*=\s*`/i.test(line.slice(0, 100))) escape = '`';
+    isTop &&= line === '' || line.startsWith('#');
     if (line === '' || line.startsWith('#')) continue;
-    open += ` ${line.replace(continued, '')}`;
-    if (continued.test(line)) continue;
-    const [, word = '', rest = ''] = /^\s*(\S+)\s*(.*)$/.exec(open) ?? [];
-    open = '';
-    yield { word: word.toUpperCase(), rest };
+    const isContinued = line.endsWith(escape);
+    length += line.length + 1;
+    if (length > MAX_INSTRUCTION) open = [];
+    else open.push(isContinued ? line.slice(0, -1) : line);
+    if (isContinued) continue;
+    const joined = open.join(' ').trimStart();
+    open = [];
+    length = 0;
+    const end = joined.search(/\s/);
+    const given = (end === -1 ? joined : joined.slice(0, end)).toUpperCase();
+    const word = READ.find((known) => known === given);
+    if (word !== undefined) yield { word, rest: end === -1 ? '' : joined.slice(end).trim() };
   }
 }
 
-function begun(rest: string, stages: readonly Stage[], global: ReadonlyMap<string, string>): Stage {
+function begun(rest: string, stages: readonly Stage[], global: Env): Stage {
   const words = rest.split(/\s+/).filter((word) => !word.startsWith('--'));
-  const image = resolved(words[0] ?? '', global).toLowerCase();
+  const image = resolved(words[0] ?? '', global, MAX_VALUE).toLowerCase();
   const name = words[1]?.toUpperCase() === 'AS' ? (words[2] ?? null) : null;
   const base = stages.findLast((stage) => stage.name?.toLowerCase() === image);
-  const isName = name !== null && /^[A-Za-z][\w.-]{0,199}$/.test(name);
-  return { name: isName ? name : null, ports: new Set(base?.ports), env: new Map(base?.env) };
+  const isStageName = name !== null && /^[A-Za-z][\w.-]{0,199}$/.test(name);
+  return { name: isStageName ? name : null, ports: new Set(base?.ports), env: new Map(base?.env) };
 }
+
+/** Words, in which blanks may be in quotes. Each alternative begins differently, and only a quote without an end is read twice. */
+const WORDS = /(?:"[^"]*"|'[^']*'|[^\s"'])+|["']/g;
+const isName = (text: string): boolean => /^[A-Za-z_]\w*$/.test(text);
 
 /** `outer`: a stage sees a global ARG only after an ARG of its own without a value. */
-function define(rest: string, into: Map<string, string>, word: string, outer: ReadonlyMap<string, string> | null): void {
-  const pairs = [...rest.matchAll(/([A-Za-z_]\w*)=("[^"]*"|'[^']*'|\S*)/g)];
-  for (const [, name = '', value = ''] of pairs) into.set(name, resolved(value.replace(/^(["'])(.*)\1$/, '$2'), into));
-  const [first = '', ...others] = rest.split(/\s+/);
-  if (pairs.length > 0 || first === '') return;
-  if (word === 'ENV' && others.length > 0) into.set(first, resolved(others.join(' '), into));
-  const known = outer?.get(first);
-  if (word === 'ARG' && known !== undefined) into.set(first, known);
+function define(rest: string, into: Env, word: 'ARG' | 'ENV', outer: Env | null): void {
+  const set = (name: string, value: string): void => {
+    if (isName(name) && (into.has(name) || into.size < MAX_VARIABLES)) into.set(name, resolved(value, into, MAX_VALUE));
+  };
+  const words = rest.match(WORDS) ?? [];
+  const [first = ''] = words;
+  if (word === 'ENV' && !first.includes('=')) return words.length > 1 ? set(first, rest.slice(first.length).trim()) : undefined;
+  for (const pair of words) {
+    const at = pair.indexOf('=');
+    const known = at === -1 && word === 'ARG' ? outer?.get(pair) : undefined;
+    if (at !== -1) set(pair.slice(0, at), withoutQuotes(pair.slice(at + 1)));
+    else if (known !== undefined && (into.has(pair) || into.size < MAX_VARIABLES)) into.set(pair, known);
+  }
 }
 
-const resolved = (text: string, env: ReadonlyMap<string, string>): string =>
-  text.replace(
-    /\$(?:\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))/g,
-    (_, braced?: string, otherwise?: string, bare?: string) => env.get(braced ?? bare ?? '') ?? otherwise ?? '',
-  );
+const withoutQuotes = (text: string): string =>
+  text.length > 1 && (text.startsWith('"') || text.startsWith("'")) && text.endsWith(text.charAt(0)) ? text.slice(1, -1) : text;
 
-/** Returns the first port of a range, and no UDP port: those are not published. */
-function portsOf(rest: string, env: ReadonlyMap<string, string>): number[] {
-  return resolved(rest, env)
-    .split(/\s+/)
-    .flatMap((word) => {
-      const [, port] = /^(\d{1,5})(?:-\d{1,5})?(?:\/tcp)?$/i.exec(word) ?? [];
-      return port === undefined || Number(port) < 1 || Number(port) > 65_535 ? [] : [Number(port)];
-    });
+/** Replaces references to variables. Returns '' if the result has over `most` characters: a part of it would be another value. */
+function resolved(text: string, env: Env, most: number): string {
+  let length = text.length;
+  // A reference without its end is read up to the end of the text, so that no character is read twice.
+  const result = text.replace(/\$(?:\{([^}]*)(?:\}|$)|([A-Za-z_]\w*))/g, (whole, braced?: string, bare?: string) => {
+    if (length > most) return '';
+    const [, name, sign, otherwise = ''] = /^([A-Za-z_]\w*)(?:(:?-)(.*))?$/s.exec(braced ?? bare ?? '') ?? [];
+    if (name === undefined) return whole;
+    const known = env.get(name);
+    const value = known === undefined || (known === '' && sign === ':-') ? otherwise : known;
+    length += value.length;
+    return value;
+  });
+  return length > most ? '' : result;
+}
+
+/** Adds the first port of a range, and no UDP port: those are not published. */
+function expose(rest: string, stage: Stage | undefined): void {
+  if (stage === undefined) return;
+  for (const word of resolved(rest, stage.env, MAX_INSTRUCTION).split(/\s+/)) {
+    const [, port] = /^(\d{1,5})(?:-\d{1,5})?(?:\/tcp)?$/i.exec(word) ?? [];
+    if (port !== undefined && Number(port) >= 1 && Number(port) <= 65_535 && stage.ports.size < MAX_PORTS) stage.ports.add(Number(port));
+  }
 }

@@ -16,6 +16,7 @@ import { createHostKeys, sshServer } from './host-keys.ts';
 import { lfsPointers } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
+import { recordReader } from './records.ts';
 import { type LookAtRepository, lookAtRepository, type RepositorySpec } from './repository.ts';
 import { fetchSubmodules, hasSubmodules } from './submodules.ts';
 
@@ -63,6 +64,8 @@ export type Clone = (spec: CloneSpec, dir: string, options: CloneOptions) => Pro
 /** Host keys that this builder accepted before the control plane kept them. */
 export const KNOWN_HOSTS = 'known_hosts';
 const MAX_REDIRECTS = 5;
+/** Ends a command whose further output is not needed. */
+const ENOUGH = new Error('enough output');
 const HOST_KEY_REFUSED = /host key verification failed|remote host identification has changed/i;
 
 export const createClone = (options: GitOptions): Clone => createGit(options).clone;
@@ -107,24 +110,32 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
   });
 
   /** `onOut` gets the lines of standard output, which may then be of any length. */
-  type Run = { connection?: Connection; trace?: string; onOut?: ((line: string) => void) | undefined };
+  type Run = {
+    connection?: Connection;
+    trace?: string;
+    onOut?: ((line: string) => void) | undefined;
+    /** Gets standard output instead, and returns whether it takes more. If not, `run` ends the command and throws ENOUGH. */
+    take?: (bytes: Buffer) => boolean;
+  };
   async function run(
     args: readonly string[],
     cwd: string,
     until: number,
     { signal, onLine }: Pick<CloneOptions, 'signal' | 'onLine'>,
-    { connection, trace, onOut }: Run = {},
+    { connection, trace, onOut, take }: Run = {},
   ): Promise<ExecResult> {
     const result = await exec([...git, ...args], {
       cwd,
       env: {
         ...env,
-        ...connection?.env,
+        // Since git 2.44. transfersIn removes the configuration for earlier versions.
+        ...(connection === undefined ? { GIT_NO_LAZY_FETCH: '1' } : connection.env),
         ...(trace === undefined ? {} : { GIT_TRACE_CURL: trace, GIT_TRACE_CURL_NO_DATA: '1' }),
       },
       signal,
       timeoutMs: Math.max(1, until - Date.now()),
       onLine: (line, stream) => (stream === 'stderr' ? onLine(line) : onOut?.(line)),
+      ...(take === undefined ? {} : { onOutput: async (bytes: Buffer) => (take(bytes) ? undefined : Promise.reject(ENOUGH)) }),
       // Only the end of a server’s messages is needed; lists of a repository’s files are parsed completely.
       ...(connection === undefined ? {} : { redact: connection.redact }),
       maxOutput: connection === undefined ? 64 * 1024 * 1024 : 64 * 1024,
@@ -170,13 +181,21 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
   async function repositoryIn(given: RepositorySpec, dir: string, signal: AbortSignal, session: GitSession) {
     const spec: CloneSpec = { ...given, branch: given.branch ?? '(default)', commit: null, allowedHosts: undefined, submodules: false };
     const silent: CloneOptions = { signal, onLine: () => undefined, logLine: () => undefined };
-    const { until, trace, must, transfer } = await transfersIn(dir, spec, silent, session);
+    const { until, trace, must, transfer, fetchPart } = await transfersIn(dir, spec, silent, session);
     try {
-      return await lookAtRepository(given, dir, {
+      return await lookAtRepository(given, {
         must,
         code: async (args) => (await run(args, dir, until, silent)).code,
-        fetch: (args) => transfer(spec, dir, args),
+        fetch: fetchPart,
         lines: (args, onLine) => transfer(spec, dir, args, onLine),
+        records: async (args, limits, onRecord) => {
+          try {
+            const result = await run(args, dir, until, silent, { take: recordReader(limits, onRecord) });
+            if (result.code !== 0) throw gitFailure(result.stderr, spec);
+          } catch (error) {
+            if (error !== ENOUGH) throw error;
+          }
+        },
       });
     } finally {
       await rm(trace, { force: true });
@@ -186,12 +205,12 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
   async function lookIn(given: LookSpec, dir: string, signal: AbortSignal, session: GitSession): Promise<Looked> {
     const spec: CloneSpec = { ...given, commit: null, allowedHosts: undefined, submodules: false };
     const silent: CloneOptions = { signal, onLine: () => undefined, logLine: () => undefined };
-    const { until, trace, must, transfer } = await transfersIn(dir, spec, silent, session);
+    const { until, trace, must, fetchPart } = await transfersIn(dir, spec, silent, session);
     try {
       return await look(given, {
         must,
         code: async (args) => (await run(args, dir, until, silent)).code,
-        fetch: (args) => transfer(spec, dir, args),
+        fetch: fetchPart,
         shown: shownCommit,
       });
     } finally {
@@ -242,7 +261,18 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       }
       throw tooManyRedirects(spec.url);
     };
-    return { until, trace, must, transfer };
+    /**
+     * Fetches a part of a repository. Then it removes the configuration that a fetch with a filter leaves: with it, each later command
+     * would fetch a missing object by itself, without the access of the task and without the agent's checks of host keys and redirects.
+     */
+    const fetchPart = async (args: (url: string) => readonly string[]): Promise<void> => {
+      try {
+        await transfer(spec, dir, args);
+      } finally {
+        await rm(join(dir, '.git', 'config'), { force: true });
+      }
+    };
+    return { until, trace, must, transfer, fetchPart };
   }
 
   async function clone(spec: CloneSpec, dir: string, cloneOptions: CloneOptions, session: GitSession): Promise<Cloned> {

@@ -16,7 +16,10 @@ export type Looked = { sha: string; message: string; author: string; skipMark: s
 /** Works in `dir`, which must not exist. Throws TaskFailure git_…, disk_full. */
 export type Look = (spec: LookSpec, dir: string, signal: AbortSignal) => Promise<Looked>;
 
-/** Commands of git.ts: a local command, its exit code, and a fetch from the server with the access of the project. */
+/**
+ * Commands of git.ts: a local command, its exit code, and a fetch from the server with the access of the project. A local command never
+ * talks to a server, also if an object is missing.
+ */
 export type LookGit = {
   must(args: readonly string[]): Promise<string>;
   code(args: readonly string[]): Promise<number | null>;
@@ -44,7 +47,7 @@ export async function look({ branch, watchPaths, bases }: LookSpec, git: LookGit
   await git.must(['init', '--quiet', '--template=']);
   await git.fetch(fetch(`+refs/heads/${branch}:${TIP}`));
   const sha = (await git.must(['rev-parse', '--verify', `${TIP}^{commit}`])).trim();
-  // Unlike `git show`, this needs no tree: git would fetch a missing one without the access of the project.
+  // Unlike `git show`, this needs no tree, which was not fetched.
   const commit = await git.must(['log', '-1', '--no-show-signature', '--no-notes', '--encoding=UTF-8', '--format=%an%n%B', sha]);
   const changes: LookResult['changes'] = [];
   for (const base of watchPaths.length === 0 ? [] : bases) {

@@ -2,7 +2,8 @@
 import { GIT_ACCESS, type GitAccess, type SeenHostKey } from '@berth/wire/git';
 import type { LookPayload } from '@berth/wire/look';
 import type { BuildPayload } from '@berth/wire/task';
-import { hostName, PINNED, presented, type StoredKey, trustedKeys } from '../domain/git-hosts.ts';
+import { BY_LOOK, hostName, PINNED, presented, type StoredKey, trustedKeys } from '../domain/git-hosts.ts';
+import { isRepositoryLook } from '../domain/repository-looks.ts';
 import { mayUse, remoteOf, usernameOf } from '../domain/git-token.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { ApiDeps } from './deps.ts';
@@ -54,15 +55,29 @@ export function keysByHost(stored: readonly StoredKey[]): Map<string, StoredKey[
 /** Most hosts of one report: the repository and its submodules. */
 const MAX_HOSTS_SEEN = 20;
 
-/** Records host keys that a builder saw, so that an admin can compare and trust them. */
+/** Records host keys that a builder saw, so that an admin can compare and trust them; of a look without a project, its own host only. */
 export function createHostKeysSeen({ stores, now }: Deps) {
-  return async (keys: readonly SeenHostKey[]): Promise<void> => {
-    const hosts = [...new Set(keys.map((key) => hostName(key.host)))].slice(0, MAX_HOSTS_SEEN);
+  return async (taskId: string, keys: readonly SeenHostKey[]): Promise<void> => {
+    if (keys.length === 0) return;
+    const task = await stores.tasks.get(taskId);
+    const only = isRepositoryLook(task) ? sshHostOf(task.payload.git_url) : undefined;
+    const by = isRepositoryLook(task) ? BY_LOOK : null;
+    const all = [...new Set(keys.map((key) => hostName(key.host)))];
+    const hosts = all.filter((host) => only === undefined || host === only).slice(0, MAX_HOSTS_SEEN);
     for (const host of hosts) {
       const seen = keys.filter((key) => hostName(key.host) === host);
       // Most builds tell nothing new: no write then.
-      const { put } = presented(host, await stores.gitHosts.of(host), seen, now());
-      if (put.length > 0) await stores.gitHosts.change(host, (stored) => ({ ...presented(host, stored, seen, now()), event: null }), now());
+      const { put } = presented(host, await stores.gitHosts.of(host), seen, now(), by);
+      if (put.length > 0)
+        await stores.gitHosts.change(host, (stored) => ({ ...presented(host, stored, seen, now(), by), event: null }), now());
     }
   };
+}
+
+/** Returns the host of an ssh address as host keys name it; null for another address. */
+function sshHostOf(gitUrl: string): string | null {
+  const { scheme, hostname } = remoteOf(gitUrl);
+  if (scheme !== 'ssh') return null;
+  const port = gitUrl.includes('://') ? new URL(gitUrl).port : '';
+  return hostName(port === '' ? hostname : `${hostname}:${port}`);
 }

@@ -7,6 +7,9 @@ export type TrustedKey = HostKey & { source: HostKeySource; added_by: string | n
 /** A key of the table of host keys. `presented`: a builder saw it, and nobody trusts it. */
 export type StoredKey = HostKey & { host: string; state: 'admin' | 'builder' | 'presented'; added_by: string | null; at: number };
 
+/** `added_by` of a presented key that only looks into repositories without a project have seen. Anybody may choose their hosts. */
+export const BY_LOOK = 'look';
+
 /** Most hosts in the table, and most keys of one host. */
 export const MAX_HOSTS = 200;
 export const MAX_KEYS = 20;
@@ -88,8 +91,17 @@ export function trust(host: string, stored: readonly StoredKey[], given: HostKey
   };
 }
 
-/** Records the keys that a host presented: it completes types of trusted keys, and keeps the newest keys that nobody trusts. */
-export function presented(host: string, stored: readonly StoredKey[], seen: readonly HostKey[], at: number): HostKeyChange {
+/**
+ * Records the keys that a host presented: it completes types of trusted keys, and keeps the newest keys that nobody trusts. `by`: BY_LOOK,
+ * or null for a task of a project. A key that both saw is one of projects.
+ */
+export function presented(
+  host: string,
+  stored: readonly StoredKey[],
+  seen: readonly HostKey[],
+  at: number,
+  by: typeof BY_LOOK | null = null,
+): HostKeyChange {
   const trusted = trustedKeys(host, stored);
   const put: StoredKey[] = [];
   for (const { fingerprint, key_type } of seen.slice(0, MAX_KEYS)) {
@@ -97,7 +109,14 @@ export function presented(host: string, stored: readonly StoredKey[], seen: read
     if (known !== undefined && known.state !== 'presented') {
       if (known.key_type === null) put.push({ ...known, key_type });
     } else if (!trusted.some((key) => key.fingerprint === fingerprint))
-      put.push({ host, fingerprint, key_type, state: 'presented', added_by: null, at });
+      put.push({
+        host,
+        fingerprint,
+        key_type,
+        state: 'presented',
+        added_by: known === undefined || known.added_by === BY_LOOK ? by : null,
+        at,
+      });
   }
   const old = stored.filter((key) => key.state === 'presented' && !put.some((p) => p.fingerprint === key.fingerprint));
   const surplus = old.length + put.length - MAX_KEYS;

@@ -4,6 +4,7 @@
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
  */
+import type { RepositoryLookPayload } from '@berth/wire/repository-look';
 import type { TaskReport } from '@berth/wire/task';
 import { DomainError } from '../domain/errors.ts';
 import {
@@ -30,21 +31,30 @@ const recordOf = (row: Row<'tasks'>): RepositoryLookRecord => {
   return task;
 };
 
+type Asked = Pick<RepositoryLookPayload, 'git_url' | 'branch'>;
+/** Equal requests get the same text in the table, so the order of the fields matters. */
+const payloadOf = ({ git_url, branch }: Asked): RepositoryLookPayload => ({ repository: true, git_url, branch });
+
 /** The index tasks_project_kind finds them. */
 const looks = (db: Db | Tx) => db.selectFrom('tasks').where('project_id', 'is', null).where('kind', '=', 'look');
 
 export function createRepositoryLookStore(db: Database): RepositoryLookStore {
-  async function same(tx: Db | Tx, of: { git_url: string; branch: string | null }, now: number): Promise<RepositoryLookRecord | null> {
-    const rows = await looks(tx)
+  /** Reads one row: a report may have 200 KB, and anybody may ask. */
+  async function same(tx: Db | Tx, of: Asked, now: number): Promise<RepositoryLookRecord | null> {
+    const row = await looks(tx)
       .selectAll()
+      .where('payload', '=', JSON.stringify(payloadOf(of)))
       .where('created_at', '>', now - KEPT_MS)
+      .where((eb) =>
+        eb.or([
+          eb('finished_at', 'is', null),
+          eb.and([eb('status', '=', 'completed'), eb('finished_at', '>', now - FRESH_MS), eb('finished_at', '<=', now)]),
+        ]),
+      )
       .orderBy('seq', 'desc')
-      .limit(MAX_KEPT)
-      .execute();
-    const isFresh = (row: Row<'tasks'>): boolean =>
-      row.finished_at === null || (row.status === 'completed' && row.finished_at > now - FRESH_MS && row.finished_at <= now);
-    const isSame = ({ payload }: RepositoryLookRecord): boolean => payload.git_url === of.git_url && payload.branch === of.branch;
-    return rows.filter(isFresh).map(recordOf).find(isSame) ?? null;
+      .limit(1)
+      .executeTakeFirst();
+    return row === undefined ? null : recordOf(row);
   }
   const openIds = (tx: Db | Tx) => looks(tx).select('id').where('finished_at', 'is', null).execute();
   const sweep = async (tx: Db | Tx, now: number): Promise<number> => {
@@ -77,7 +87,8 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
         if ((await openIds(tx)).length >= MAX_OPEN)
           throw new DomainError('too_many_requests', 'builders look into many repositories at the moment; try again soon');
         await sweep(tx, now);
-        const columns = newTaskColumns({ ...look, kind: 'look', deployment_id: null }, null, now);
+        const task = { ...look, payload: payloadOf(look.payload), kind: 'look' as const, deployment_id: null };
+        const columns = newTaskColumns(task, null, now);
         return recordOf(await tx.insertInto('tasks').values(columns).returningAll().executeTakeFirstOrThrow());
       }),
 

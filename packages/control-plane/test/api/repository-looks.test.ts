@@ -5,7 +5,7 @@ import { REPOSITORY_LOOK_CAPABILITY, type RepositoryFound, type RepositoryLook }
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import { type Api, createApi, createProject, onceOnly, type Reply, rulesOf } from './harness.ts';
 
@@ -164,6 +164,77 @@ it('gives the same look to the same request, and has limits for one person and f
   }
   const admin = await api.call('createRepositoryLook', { body: { git_url: `${URL_}/admin` }, as: 'admin' });
   expect(admin).toMatchObject({ status: 429 });
+});
+
+const statusesOf = async (replies: Promise<Reply>[]): Promise<Record<number, number>> => {
+  const counts: Record<number, number> = {};
+  for (const { status } of await Promise.all(replies)) counts[status] = (counts[status] ?? 0) + 1;
+  return counts;
+};
+
+it('opens 3 looks for 50 requests of one person at once, and its places become free again', async () => {
+  const node = await builder();
+  const { create } = api.stores.repositoryLooks;
+  const creating: (() => void)[] = [];
+  let refused = 0;
+  // No look exists until each request was refused or begins to create one.
+  const spy = vi.spyOn(api.stores.repositoryLooks, 'create').mockImplementation(async (...args) => {
+    await new Promise<void>((resolve) => creating.push(resolve));
+    return create(...args);
+  });
+  const replies = Array.from({ length: 50 }, async (_, i) => {
+    const reply = await ask(`${URL_}/tarpit-${i}`);
+    if (reply.status === 429) refused += 1;
+    return reply;
+  });
+  await vi.waitFor(() => expect(creating.length + refused).toBe(50), 20_000);
+  for (const resume of creating) resume();
+  spy.mockRestore();
+  expect(await statusesOf(replies)).toEqual({ 200: 3, 429: 47 });
+  expect(await tasksOf(node)).toHaveLength(3);
+  expect((await ask(`${URL_}/other`)).text).toContain('within a minute');
+  api.pass(61_000);
+  await lost();
+  await builder();
+  expect(await statusesOf(['a', 'b', 'c', 'd'].map((name) => ask(`${URL_}/${name}`)))).toEqual({ 200: 3, 429: 1 });
+});
+
+it.each<[string, boolean]>([
+  ['that find the same look', true],
+  ['that no builder can answer', false],
+])('counts requests %s', async (_what, hasBuilder) => {
+  if (hasBuilder) await builder();
+  expect((await ask()).json['state']).toBe(hasBuilder ? 'waiting' : 'unavailable');
+  expect(await statusesOf(Array.from({ length: 25 }, () => ask()))).toEqual({ 200: 19, 429: 6 });
+  api.pass(61_000);
+  expect((await ask()).status).toBe(200);
+});
+
+it('counts requests that the limit of all people refuses', async () => {
+  await builder();
+  const { at } = await api.uptime.now();
+  for (let i = 0; i < 12; i++) {
+    const payload = { repository: true as const, git_url: `${URL_}/of-others-${i}`, branch: null };
+    await api.stores.repositoryLooks.create({ id: `other-${i}`, node_id: 'b', queue_deadline_at: at, wall_deadline_at: at, payload }, 0);
+  }
+  const messages: string[] = [];
+  for (let i = 0; i < 21; i++) messages.push((await ask(`${URL_}/${i}`)).text);
+  expect(messages.filter((text) => text.includes('many repositories'))).toHaveLength(20);
+  expect(messages.at(-1)).toContain('within a minute');
+});
+
+it('records the ssh host keys of its own host only', async () => {
+  await builder();
+  const { json } = await ask('ssh://git@Git.Example.com:2222/team/shop.git');
+  const { lease } = await claim(String(json['id']));
+  const host_keys = ['git.example.com:2222', 'git.example.com', 'other.example.com'].map((host, i) => ({
+    host,
+    fingerprint: `SHA256:${String(i).repeat(43)}`,
+    key_type: 'ssh-ed25519',
+  }));
+  const error = { code: 'git_host_unknown', message: 'x' };
+  expect((await report(String(json['id']), lease, { status: 'failed', result: { error }, host_keys })).status).toBe(200);
+  expect((await api.stores.gitHosts.all()).map(({ host, state }) => [host, state])).toEqual([['git.example.com:2222', 'presented']]);
 });
 
 it('ends a look that its builder does not claim or end, and asks another builder the next time', async () => {

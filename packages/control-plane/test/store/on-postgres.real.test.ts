@@ -76,6 +76,7 @@ describe.skipIf(server === undefined)(`on PostgreSQL${reason === undefined ? '' 
   await import('./nodes.test.ts');
   await import('./projects.test.ts');
   await import('./renamed-machine.test.ts');
+  await import('./repository-looks.test.ts');
   await import('./retention.test.ts');
   await import('./syncs.test.ts');
   await import('./tasks.test.ts');

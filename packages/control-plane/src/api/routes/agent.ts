@@ -235,7 +235,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
   route('agentComplete', async ({ params, body, request }) => {
     await agents.checkTask(request, params.id);
     const answer = await driver.report(params.id, leaseToken(request), body);
-    await hostKeysSeen(body.host_keys ?? []).catch((err: unknown) =>
+    await hostKeysSeen(params.id, body.host_keys ?? []).catch((err: unknown) =>
       request.log.error({ err }, 'could not record the host keys of git servers'),
     );
     return answer;

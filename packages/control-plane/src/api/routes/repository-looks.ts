@@ -19,15 +19,18 @@ const MOST_IN_WINDOW = 20;
 const WINDOW_MS = 60_000;
 const OPEN_OF_ONE = 3;
 
+/** A request. `isOpen`: it has a place for an open look, which has no id until the look exists. */
+type Asked = { at: number; id: string | null; isOpen: boolean };
+
 type Deps = Pick<ApiDeps, 'stores' | 'changes' | 'limits' | 'settings' | 'now' | 'uptime'> & { holds: Holds };
 
 export function repositoryLookRoutes(route: Define, { stores, changes, limits, settings, now, uptime, holds }: Deps): void {
   const holdWhile = createHoldWhile({ changes, holds });
-  const asked = new Map<string, { id: string; at: number }[]>();
+  const asked = new Map<string, Asked[]>();
   let turn = 0;
 
-  /** Throws too_many_requests. */
-  async function checkRate(userId: string): Promise<void> {
+  /** Counts a request, whatever it leads to. Nothing is awaited between check and count. Throws too_many_requests. */
+  function count(userId: string): Asked {
     for (const [user, list] of asked) {
       const recent = list.filter(({ at }) => at > now() - WINDOW_MS && at <= now());
       if (recent.length > 0) asked.set(user, recent);
@@ -36,10 +39,22 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     const mine = asked.get(userId) ?? [];
     if (mine.length >= MOST_IN_WINDOW)
       throw new DomainError('too_many_requests', `you asked ${MOST_IN_WINDOW} times within a minute; try again in a minute`);
-    if (mine.length < OPEN_OF_ONE) return;
-    const open = new Set(await stores.repositoryLooks.open());
-    if (mine.filter(({ id }) => open.has(id)).length >= OPEN_OF_ONE)
+    const request: Asked = { at: now(), id: null, isOpen: false };
+    asked.set(userId, [...mine, request]);
+    return request;
+  }
+
+  /** Takes a place for an open look, before the look exists. Throws too_many_requests. */
+  async function takePlace(userId: string, request: Asked): Promise<void> {
+    const created = (asked.get(userId) ?? []).filter(({ id, isOpen }) => isOpen && id !== null);
+    if (created.length > 0) {
+      const open = new Set(await stores.repositoryLooks.open());
+      for (const look of created) look.isOpen = open.has(look.id ?? '');
+    }
+    // Others may have taken places meanwhile.
+    if ((asked.get(userId) ?? []).filter(({ isOpen }) => isOpen).length >= OPEN_OF_ONE)
       throw new DomainError('too_many_requests', `${OPEN_OF_ONE} of your looks are still open; wait for their answers`);
+    request.isOpen = true;
   }
 
   route('createRepositoryLook', async ({ body, user, request }) => {
@@ -48,17 +63,23 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
     request.audited = { target: git_url };
     const of = { git_url, branch };
+    const counted = count(user.id);
     const same = await stores.repositoryLooks.same(of, now());
     if (same !== null) return view(same);
-    await checkRate(user.id);
     const node = chooseBuilder(await stores.nodes.all(), now(), limits, turn++);
     if (typeof node === 'string')
       return { id: null, state: 'unavailable' as const, unavailable: node, ...of, requested_at: time(now()), found: null, error: null };
     const { at } = await uptime.now();
     const deadlines = { queue_deadline_at: at + CLAIM_MS, wall_deadline_at: at + LOOK_MS };
     const payload = { repository: true as const, ...of };
-    const look = await stores.repositoryLooks.create({ id: randomUUID(), node_id: node.id, ...deadlines, payload }, now());
-    asked.set(user.id, [...(asked.get(user.id) ?? []), { id: look.id, at: now() }]);
+    await takePlace(user.id, counted);
+    const look = await stores.repositoryLooks
+      .create({ id: randomUUID(), node_id: node.id, ...deadlines, payload }, now())
+      .catch((error: unknown) => {
+        counted.isOpen = false;
+        throw error;
+      });
+    counted.id = look.id;
     changes.notify(`node:${node.id}`);
     return view(look);
   });

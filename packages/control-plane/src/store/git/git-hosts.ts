@@ -1,12 +1,14 @@
 import { DomainError } from '../../domain/errors.ts';
-import { importable, MAX_HOSTS, MAX_KEYS, type StoredKey, trustedKeys } from '../../domain/git-hosts.ts';
+import { BY_LOOK, importable, MAX_HOSTS, MAX_KEYS, type StoredKey, trustedKeys } from '../../domain/git-hosts.ts';
 import type { GitHostStore } from '../../domain/git-stores.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { writeEvents } from '../events.ts';
 
-/** Most keys that nobody trusts. A builder that contacts many hosts removes the oldest ones. */
+/** Most keys that nobody trusts, of projects. A builder that contacts many hosts removes the oldest ones. */
 const MAX_PRESENTED = 500;
+/** Most hosts of looks without a project. They have a limit of their own, because anybody may ask for a look at any host. */
+const MAX_LOOKED_HOSTS = 50;
 
 export function createGitHostStore(db: Database): GitHostStore {
   /** Changes of host keys are rare: one at a time. */
@@ -36,12 +38,31 @@ export function createGitHostStore(db: Database): GitHostStore {
       .selectFrom('git_host_keys')
       .select(['host', 'fingerprint'])
       .where('state', '=', 'presented')
+      .where('added_by', 'is', null)
       .orderBy('at', 'desc')
       .offset(MAX_PRESENTED)
       .limit(MAX_KEYS)
       .execute();
     for (const { host, fingerprint } of oldest)
       await tx.deleteFrom('git_host_keys').where('host', '=', host).where('fingerprint', '=', fingerprint).execute();
+    const oldHosts = await tx
+      .selectFrom('git_host_keys')
+      .select('host')
+      .where('state', '=', 'presented')
+      .where('added_by', '=', BY_LOOK)
+      .groupBy('host')
+      .orderBy((eb) => eb.fn.max('at'), 'desc')
+      .orderBy('host')
+      .offset(MAX_LOOKED_HOSTS)
+      .limit(MAX_KEYS)
+      .execute();
+    for (const { host } of oldHosts)
+      await tx
+        .deleteFrom('git_host_keys')
+        .where('host', '=', host)
+        .where('state', '=', 'presented')
+        .where('added_by', '=', BY_LOOK)
+        .execute();
   }
 
   return {

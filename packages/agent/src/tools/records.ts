@@ -1,0 +1,31 @@
+/** Output of git that ends each record with NUL, read as it arrives: a server decides how much there is. */
+import { StringDecoder } from 'node:string_decoder';
+
+export type RecordLimits = { records: number; bytes: number /** Characters; a longer record is left out. */; length: number };
+
+/** Returns a function that takes the output. It calls `onRecord` for each whole record, and returns false after a limit. */
+export function recordReader({ records, bytes, length }: RecordLimits, onRecord: (record: string) => void): (chunk: Buffer) => boolean {
+  const decoder = new StringDecoder('utf8');
+  const left = { records, bytes };
+  let open = '';
+  let isTooLong = false;
+  const add = (text: string): void => {
+    isTooLong ||= open.length + text.length > length;
+    open = isTooLong ? '' : open + text;
+  };
+  return (chunk) => {
+    const text = decoder.write(chunk.subarray(0, left.bytes));
+    left.bytes -= chunk.length;
+    let from = 0;
+    for (let to = text.indexOf('\0'); to !== -1 && left.records > 0; to = text.indexOf('\0', from)) {
+      add(text.slice(from, to));
+      if (!isTooLong) onRecord(open);
+      left.records -= 1;
+      open = '';
+      isTooLong = false;
+      from = to + 1;
+    }
+    add(text.slice(from));
+    return left.records > 0 && left.bytes > 0;
+  };
+}
