@@ -1,5 +1,5 @@
 /** A node keeps its budget: which of images, build cache and datasets go, and when none of them goes. */
-import { type Logger, silentLogger } from '@berth/kit/log';
+import { silentLogger } from '@berth/kit/log';
 import type { CachedDataset } from '@berth/wire/node';
 import { describe, expect, it, vi } from 'vitest';
 import type { EngineContents, EngineSpace } from '../src/engine-space.ts';
@@ -127,7 +127,7 @@ function machine({
     engineMax: hasDatasets ? null : max,
     locks: createLocks(),
     watermarks: { high: 0.9, low: 0.8 },
-    log: { ...silentLogger(), warn: (fields: { reason?: string }) => void warnings.push(fields.reason ?? '') } as unknown as Logger,
+    log: { ...silentLogger(), warn: (fields: { reason?: string }) => void warnings.push(fields.reason ?? '') },
   });
   const used = (): number => bytesOf([...imageLayers(), ...state.cache]) + dataBytes();
   return { room, log, warnings, state, used, copy: (bytes: number) => room.make(bytes, never, (text) => void log.push(text)) };

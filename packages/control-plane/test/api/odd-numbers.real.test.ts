@@ -2,7 +2,6 @@
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { type Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
-import type { TSchema } from 'typebox';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, createApi, createProject, deploy, rulesOf } from './harness.ts';
 
@@ -65,14 +64,14 @@ describe.each([
     test('a NUL in the query or the path of any route gets 404 or 422, never 500', async () => {
       for (const [name, row] of Object.entries(ROUTES) as [RouteName, Route][]) {
         if (row.method !== 'GET' || row.who !== 'viewer') continue;
-        const fields = (schema?: TSchema): string[] => Object.keys((schema as { properties?: object } | undefined)?.properties ?? {});
+        const fields = (schema: object = {}): string[] => ('properties' in schema ? Object.keys(schema.properties ?? {}) : []);
         const good = Object.fromEntries(fields(row.params).map((field) => [field, deployment]));
         for (const field of fields(row.query)) {
-          const reply = await api.call(name, { params: good, query: { [field]: 'a\u0000b' } } as never);
+          const reply = await api.call(name, { params: good, query: { [field]: 'a\u0000b' } });
           expect([name, field, [404, 422]]).toEqual([name, field, expect.arrayContaining([reply.status])]);
         }
         for (const field of fields(row.params)) {
-          const reply = await api.call(name, { params: { ...good, [field]: 'a\u0000b' } } as never);
+          const reply = await api.call(name, { params: { ...good, [field]: 'a\u0000b' } });
           expect([name, field, [404, 422]]).toEqual([name, field, expect.arrayContaining([reply.status])]);
         }
       }
@@ -81,7 +80,7 @@ describe.each([
         ['listProjects', 'name'],
         ['listDeployments', 'ids'],
       ] as const) {
-        const reply = await api.call(name, { query: { [field]: 'a\u0000b' } } as never);
+        const reply = await api.call(name, { query: { [field]: 'a\u0000b' } });
         expect([name, reply.status, ...rulesOf(reply)]).toEqual([name, 422, field === 'ids' ? 'ids:pattern' : `${field}:no_nul`]);
       }
     });
