@@ -19,18 +19,22 @@ const ALONE = ['test/e2e/sign-in.test.ts', 'test/e2e/dashboard.test.ts', 'test/e
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
   'packages/control-plane/test/sim/*.test.ts',
-  'packages/control-plane/test/store/{recording,dataset-history,invariants,retention,checkpoints,datasets}.test.ts',
+  'packages/control-plane/test/{secrets/vault,routing/domains,notify/notifications}.test.ts',
+  'packages/control-plane/test/store/{dataset-scans,open,recording,dataset-history,invariants,retention,checkpoints,datasets}.test.ts',
   'packages/control-plane/test/backup/{archive,backup,schedule,snapshot}.test.ts',
   'packages/control-plane/test/flow/{retry,lifecycle.property}.test.ts',
   'packages/control-plane/test/loops/{task-watch,dataset-monitor,commit-statuses}.test.ts',
+  'packages/control-plane/test/api/{log-gaps,log-readers,runtime-logs,rights,openapi,can,users,domains,audit,metrics,node-secrets}.test.ts',
   'packages/control-plane/test/api/{access,agent,agent-scale,broken-requests,join-tokens,release,story,idempotency,hooks,git-access,data-nodes,gateway,auth,sessions,system,tokens}.test.ts',
   'packages/agent/test/data/{faults,evict,odd-moments,copy}.test.ts',
   'packages/agent/test/{loop,run-task}.test.ts',
-  'packages/gateway/test/login/{provider-faults,attacks}.test.ts',
-  'packages/cli/test/{deploy,verbs,folders,completion}.test.ts',
+  'packages/gateway/test/login/{provider-faults,attacks,device}.test.ts',
+  'packages/gateway/test/policy.test.ts',
+  'packages/cli/test/{deploy,verbs,folders,completion,session}.test.ts',
   'packages/kit/test/{exec,sha256-files,tracing}.test.ts',
   'packages/operator/test/install.test.ts',
-  'packages/proxy/test/provider.test.ts',
+  'packages/proxy/test/{provider,server}.test.ts',
+  'test/runtime-logs.test.ts',
 ];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts'];

@@ -3,35 +3,9 @@ import { useQueries } from '@tanstack/react-query';
 import { useEffect, useMemo } from 'react';
 import { call } from '../api/client.ts';
 import { useList } from '../api/queries.ts';
+import { BATCH, createNameReader } from './name-reader.ts';
 
-/** Ids of one request. */
-const BATCH = 100;
-type Waiting = { id: string; done: (name: string | null) => void; failed: (error: unknown) => void };
-let waiting: Waiting[] = [];
-
-/** Reads the name of a project. The reads of one turn become one request for each 100 ids. Null: it does not exist or is hidden. */
-export const readName = (id: string): Promise<string | null> =>
-  new Promise((done, failed) => {
-    if (waiting.length === 0) setTimeout(flush);
-    waiting.push({ id, done, failed });
-  });
-
-function flush(): void {
-  const all = waiting;
-  waiting = [];
-  for (let at = 0; at < all.length; at += BATCH) void readBatch(all.slice(at, at + BATCH));
-}
-
-async function readBatch(batch: readonly Waiting[]): Promise<void> {
-  try {
-    const ids = [...new Set(batch.map(({ id }) => id))];
-    const { items } = await call('listProjects', { query: { ids: ids.join(','), limit: BATCH } });
-    const names = new Map(items.map(({ id, name }) => [id, name]));
-    for (const { id, done } of batch) done(names.get(id) ?? null);
-  } catch (error) {
-    for (const { failed } of batch) failed(error);
-  }
-}
+const readName = createNameReader((ids) => call('listProjects', { query: { ids: ids.join(','), limit: BATCH } }));
 
 /** Returns the names of these projects, and only these are read. A name is the id until the page has it. */
 export function useProjectNames(ids: readonly string[]): (id: string) => string {

@@ -11,7 +11,9 @@ import { hasSystemd, systemctl, unitState } from '../lib/units.ts';
 import { dataFolder, findCopies } from './copies.ts';
 import { SECRETS } from './names.ts';
 
-export type How = { etc: string; pids: readonly number[]; reload: boolean };
+export type How = { etc: string; pids: readonly number[]; reload: boolean; readRotation: ReadRotation };
+/** Says which values the processes have; null: this machine cannot know. Rejects if the database does not answer. */
+export type ReadRotation = (how: How) => Promise<Rotation | null>;
 
 const COMMAND_MS = 60_000;
 const composeFile = (etc: string): string => join(etc, 'compose', 'compose.yml');

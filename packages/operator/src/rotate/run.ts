@@ -17,7 +17,7 @@ import { complain, print, Problem, runCommand, WrongUsage, wordsOf } from '../li
 import { ETC, readText } from '../lib/etc-files.ts';
 import { type Copy, findCopies, valuesIn, writeCopy } from './copies.ts';
 import { type RotatedSecret, SECRETS, verifiersIn } from './names.ts';
-import { type How, readRotation, reload } from './processes.ts';
+import { type How, type ReadRotation, readRotation, reload } from './processes.ts';
 import { forget, readStarted, writeStarted } from './state.ts';
 import { usersOf } from './users.ts';
 
@@ -47,9 +47,11 @@ const TAKE_MS = 30_000;
 const ELSEWHERE_MS = 3_000;
 const POLL_MS = 400;
 
-export const runRotate = (args: string[]): Promise<number> => runCommand('rotate', USAGE, args, () => rotate(args));
+/** `read`: tests replace the processes. */
+export const runRotate = (args: string[], read: ReadRotation = readRotation): Promise<number> =>
+  runCommand('rotate', USAGE, args, () => rotate(args, read));
 
-async function rotate(args: string[]): Promise<number> {
+async function rotate(args: string[], read: ReadRotation): Promise<number> {
   const { positionals, values } = parseArgs({
     args,
     allowPositionals: true,
@@ -73,7 +75,7 @@ async function rotate(args: string[]): Promise<number> {
     throw new WrongUsage('--force belongs to --finish or --from');
   const pids = (values.pid ?? []).map(Number);
   if (pids.some((pid) => !Number.isSafeInteger(pid) || pid < 2)) throw new WrongUsage('--pid takes the number of a process');
-  const how: How = { etc: values.etc ?? ETC, pids, reload: values['no-reload'] !== true };
+  const how: How = { etc: values.etc ?? ETC, pids, reload: values['no-reload'] !== true, readRotation: read };
   const secret: RotatedSecret = SECRETS[name as keyof typeof SECRETS];
   if (values.from !== undefined) return takeFrom(secret, how, values.from, values.force === true);
   const copies = findCopies(how.etc, secret);
@@ -97,7 +99,7 @@ async function begin(secret: RotatedSecret, how: How, copies: readonly Copy[], a
   const isInFront = known !== undefined && copies.every(({ values }) => values[0] === known);
   let next = known;
   if (known !== undefined && isInFront) {
-    const rotation = await readRotation(how);
+    const rotation = await how.readRotation(how);
     const behind =
       rotation === null ? [] : verifiersIn(rotation, secret).filter(({ values }) => values[0] !== fingerprintOf(setting, known));
     if (behind.length === 0 && !again)
@@ -155,7 +157,7 @@ async function finish(secret: RotatedSecret, how: How, copies: readonly Copy[], 
   if (copies.some((copy) => copy.values[0] !== front) || (started !== null && started.fingerprint !== fingerprintOf(setting, front)))
     throw new Problem(`the new value of ${setting} is not in front everywhere: run berth rotate ${name} first`);
   const earlier = [...new Set(copies.flatMap(({ values }) => values.slice(1)))];
-  const rotation = await readRotation(how).catch((error: unknown) => {
+  const rotation = await how.readRotation(how).catch((error: unknown) => {
     if (force) return null;
     throw new Problem(`what uses the earlier value is not known, so nothing was changed: ${wordsOf(error)}`, { cause: error });
   });
@@ -189,7 +191,7 @@ async function status(secret: RotatedSecret, how: How, copies: readonly Copy[]):
   const started = readStarted(how.etc, secret);
   print(started === null ? `${secret.setting}: no rotation runs` : `${secret.setting}: rotation since ${started.started_at}`);
   for (const { path, values } of copies) print(`file ${path}: ${fingerprintsOf(secret.setting, values).join(', ')}`);
-  const rotation = await readRotation(how);
+  const rotation = await how.readRotation(how);
   if (rotation === null) return 0;
   for (const { kind, name, values } of verifiersIn(rotation, secret)) print(`${kind} ${name}: ${values.join(', ') || 'none'}`);
   await printUsers(secret, how, copies, rotation);
@@ -197,7 +199,7 @@ async function status(secret: RotatedSecret, how: How, copies: readonly Copy[]):
 }
 
 async function printUsers(secret: RotatedSecret, how: How, copies: readonly Copy[], known?: Rotation): Promise<void> {
-  const rotation = known ?? (await readRotation(how));
+  const rotation = known ?? (await how.readRotation(how));
   const [front, ...earlier] = (copies.find((copy) => isVerifier(secret, copy)) ?? copies[0])?.values ?? [];
   if (rotation === null || front === undefined || earlier.length === 0) return;
   const { setting } = secret;
@@ -245,7 +247,7 @@ async function untilTaken(
   if (!how.reload) return { waiting: [], last: null };
   const begun = performance.now();
   for (;;) {
-    const rotation = await readRotation(how);
+    const rotation = await how.readRotation(how);
     if (rotation === null) return { waiting: [], last: null };
     const waiting = verifiersIn(rotation, secret).filter((one) => !has(one));
     const isHere = waiting.some(({ name }) => name.startsWith(`${hostname()} `));

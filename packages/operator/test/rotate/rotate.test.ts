@@ -5,13 +5,10 @@ import { dirname, join } from 'node:path';
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { findCopies, writeCopy } from '../../src/rotate/copies.ts';
 import { SECRETS } from '../../src/rotate/names.ts';
-import { main } from '../../src/rotate.ts';
+import type { ReadRotation } from '../../src/rotate/processes.ts';
+import { runRotate } from '../../src/rotate/run.ts';
 
-const readRotation = vi.hoisted(() => vi.fn());
-vi.mock('../../src/rotate/processes.ts', async (original) => ({
-  ...(await original<typeof import('../../src/rotate/processes.ts')>()),
-  readRotation,
-}));
+const readRotation = vi.fn<ReadRotation>();
 
 let etc: string;
 let printed: string;
@@ -40,7 +37,7 @@ function put(process: string, setting: string, text: string): string {
   return path;
 }
 const valuesOf = (process: string, setting: string): string[] => readFileSync(pathOf(process, setting), 'utf8').trim().split(',');
-const rotate = (...args: string[]): Promise<number> => main([...args, '--etc', etc, '--no-reload']);
+const rotate = (...args: string[]): Promise<number> => runRotate([...args, '--etc', etc, '--no-reload'], readRotation);
 
 test('puts one new value in front of every copy, and keeps mode and the earlier value; --finish removes it', async () => {
   put('control-plane', 'GATEWAY_SECRET', `${OLD}\n`);
@@ -123,7 +120,7 @@ test('--finish refuses while something uses the earlier value, names it, and cha
   const both = valuesOf('gateway', 'SESSION_SECRET');
   const { fingerprintOf } = await import('@berth/kit/fingerprint');
   const until = new Date(Date.now() + 60_000).toISOString();
-  const signed = [{ setting: 'SESSION_SECRET', fingerprint: fingerprintOf('SESSION_SECRET', OLD), until }];
+  const signed = [{ setting: 'SESSION_SECRET' as const, fingerprint: fingerprintOf('SESSION_SECRET', OLD), until }];
   readRotation.mockResolvedValue({ control_planes: [], gateways: [], senders: [], signed, nodes: [], project_keys: {} });
   expect(await rotate('session', '--finish')).toBe(1);
   expect(printed).toContain(`sessions of people that the earlier value signed: until ${until}`);
@@ -183,7 +180,7 @@ describe('refuses with the rule, without a value', () => {
       ['session', '--status', '--finish'],
       ['session', '--pid', '1'],
     ])
-      expect(await main([...args, '--etc', etc])).toBe(2);
+      expect(await runRotate([...args, '--etc', etc])).toBe(2);
   });
 });
 
