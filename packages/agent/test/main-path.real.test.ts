@@ -107,7 +107,11 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
     );
     expect(await plane.reported(again.task.id, 4_000)).toMatchObject({ status: 'completed' });
 
-    expect(await (await fetch(`http://127.0.0.1:${site.agent.healthPort()}/readyz`)).json()).toEqual({ status: 'ready', reasons: [] });
+    expect(await (await fetch(`http://127.0.0.1:${site.agent.healthPort()}/readyz`)).json()).toEqual({
+      status: 'ready',
+      reasons: [],
+      notes: [expect.stringContaining('PROXY_IPS and PUBLISH_IP are not set')],
+    });
     const metrics = await (await fetch(`http://127.0.0.1:${site.agent.healthPort()}/metrics`)).text();
     expect(metrics).toContain('berth_agent_tasks_finished_total{kind="build",outcome="completed"} 1\n');
     expect(metrics).toContain('berth_agent_tasks_finished_total{kind="retire",outcome="completed"} 2\n');
