@@ -1,4 +1,5 @@
 /** Runtime logs from a container to a viewer: the real control plane and the reader of the real agent, with an engine in memory. */
+import { readFrames } from '@berth/testbed/event-stream';
 import { silentLogger } from '@berth/kit/log';
 import { createClient } from '@berth/wire/client';
 import type { RuntimeLine, RuntimeLogs } from '@berth/wire/runtime';
@@ -90,15 +91,7 @@ async function follow(lastId?: string, query = '', who: 'viewer' | 'developer' =
   });
   const viewer: Viewer = { events: [], close: () => stop.abort() };
   void (async () => {
-    let rest = '';
-    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-      const blocks = (rest + part).split('\n\n');
-      rest = blocks.pop() ?? '';
-      for (const block of blocks) {
-        const of = (name: string): string => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
-        if (of('data') !== '') viewer.events.push({ event: of('event'), id: of('id'), data: JSON.parse(of('data')) as never });
-      }
-    }
+    for await (const { event, id, data } of readFrames(answer)) viewer.events.push({ event, id, data: JSON.parse(data) as never });
   })().catch(() => undefined);
   return viewer;
 }

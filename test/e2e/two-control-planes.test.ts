@@ -19,6 +19,7 @@ import { service, type Service } from '@berth/testbed/platform';
 import { freePort } from '@berth/testbed/ports';
 import { type Postgres, startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { silentLogger } from '@berth/kit/log';
+import { readFrames } from '@berth/testbed/event-stream';
 import { waitFor } from '@berth/testbed/wait';
 import { createLogReaders } from '../../packages/agent/src/logs/readers.ts';
 import { createRedact } from '../../packages/agent/src/secrets/redaction.ts';
@@ -139,15 +140,7 @@ async function followNumbers(url: string, project: string, token: string): Promi
     seen.numbers.push(number);
   };
   void (async () => {
-    let rest = '';
-    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-      const blocks = (rest + part).split('\n\n');
-      rest = blocks.pop() ?? '';
-      for (const block of blocks) {
-        const field = (name: string): string => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
-        if (field('data') !== '') take(field('event'), JSON.parse(field('data')) as LostLines | RuntimeLine);
-      }
-    }
+    for await (const { event, data } of readFrames(answer)) take(event, JSON.parse(data) as LostLines | RuntimeLine);
     // Its control plane was killed, or the test is over.
   })().catch(() => undefined);
   return seen;

@@ -282,7 +282,7 @@ const HANDLERS: Handlers = {
   getProject: (call) => shown(projectOf(call), call.role),
   createRepositoryLook: ({ world, body }) => {
     const asked = { git_url: String(body['git_url']), branch: (body['branch'] as string | null | undefined) ?? null };
-    // Nobody has joined a builder.
+    // A platform without a builder.
     if (world.nodes.every(({ role }) => role !== 'builder')) return looked(null, asked, 'no builder is registered');
     const id = `l-${repositoryLooks.size}`;
     repositoryLooks.set(id, asked);

@@ -1,4 +1,5 @@
 /** A viewer of runtime logs, and an agent that sends new lines by hand, and answers reads from what was printed. */
+import { readFrames } from '@berth/testbed/event-stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '@berth/wire/client';
 import { type LogBatch, type LogWant, MAX_BATCH_LINES } from '@berth/wire/runtime';
@@ -22,15 +23,7 @@ export async function view(url: string, project: string, token: string, query = 
     close: () => stop.abort(),
   };
   void (async () => {
-    let rest = '';
-    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-      const blocks = (rest + part).split('\n\n');
-      rest = blocks.pop() ?? '';
-      for (const block of blocks) {
-        const field = (name: string): string => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
-        if (field('data') !== '') viewer.events.push({ event: field('event'), id: field('id'), data: JSON.parse(field('data')) });
-      }
-    }
+    for await (const { event, id, data } of readFrames(answer)) viewer.events.push({ event, id, data: JSON.parse(data) });
   })()
     .catch(() => undefined)
     .finally(() => (viewer.closed = true));
