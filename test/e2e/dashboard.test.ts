@@ -29,7 +29,8 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
   let mock: Awaited<ReturnType<typeof serveMock>>;
   let awaySince = 0;
   const errors: string[] = [];
-  const heading = (name: string | RegExp) => page.getByRole('heading', { level: 1, name });
+  /** Exact: `shop` is part of `shop #1`, the heading of another page. */
+  const heading = (name: string) => page.getByRole('heading', { level: 1, name, exact: true });
   const signIn = async (of: Page, { email, password }: { email: string; password: string }): Promise<void> => {
     await of.getByLabel('E-mail address').fill(email);
     await of
@@ -132,11 +133,11 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await page.getByRole('status').filter({ hasText: 'found; shop' }).waitFor({ state: 'attached' });
     await page.keyboard.press('Enter');
     await heading('shop').waitFor();
-    await waitFor('the heading has the focus', () => page.evaluate<boolean>("document.activeElement?.tagName === 'H1'"));
-    for (let i = 0; i < 10; i++) {
-      await page.keyboard.press('Tab');
-      if ((await page.evaluate('document.activeElement?.textContent')) === 'Deploy') break;
-    }
+    const focused = (): Promise<string> => page.evaluate("document.activeElement?.textContent ?? ''");
+    await waitFor('the heading has the focus', async () => (await focused()) === 'shop');
+    await page.getByRole('button', { name: 'Deploy', exact: true }).waitFor();
+    for (let i = 0; i < 10 && (await focused()) !== 'Deploy'; i++) await page.keyboard.press('Tab');
+    expect(await focused()).toBe('Deploy');
     await page.keyboard.press('Enter');
     await heading('shop #2').waitFor();
     await page.getByText('running').first().waitFor({ timeout: 90_000 });
