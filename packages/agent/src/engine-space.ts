@@ -25,8 +25,12 @@ export type EngineSpace = {
    * disk, so all callers share an open one; one that is at most `maxAgeMs` old does too, if it is current.
    */
   count(signal: AbortSignal, maxAgeMs?: number): Promise<EngineContents>;
-  /** An image was pulled: the last count lacks at most these bytes. */
+  /** An image was pulled: the last count lacks about these bytes. */
   grew(bytes: number): void;
+  /** A pull is about to add these bytes. Call the returned function when it has ended. */
+  reserve(bytes: number): () => void;
+  /** Bytes that pulls are about to add. */
+  reserved(): number;
   /** Something was removed from the engine: the last count is not current. */
   changed(): void;
   /** Returns false if an image came into use, or if there was no build cache to remove. */
@@ -48,6 +52,7 @@ export function createEngineSpace({
 }): EngineSpace {
   let last: EngineContents | null = null;
   let countedAt = 0;
+  let reserved = 0;
   /** Number of changes so far, and when the last count began. */
   let [changes, changesThen] = [0, 0];
   let open: { counting: Promise<EngineContents>; changes: number; signal: AbortSignal } | null = null;
@@ -93,6 +98,15 @@ export function createEngineSpace({
     grew(bytes) {
       if (last !== null) last = { ...last, images: (last.images ?? 0) + bytes };
     },
+    reserve(bytes) {
+      let held = bytes;
+      reserved += held;
+      return () => {
+        reserved -= held;
+        held = 0;
+      };
+    },
+    reserved: () => reserved,
     async evict(step, signal) {
       try {
         return await (step.kind === 'image' ? images.evict(step.image, signal) : pruneBuildCache(cli, step.keep, signal));

@@ -64,7 +64,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
     deploy: createDeployHandler({
       ...containerParts,
       keepRoom,
-      pulled: parts.pulled,
+      expectPull: parts.expectPull,
       prepare: data?.prepare ?? null,
       volumes,
       hostIp: parts.hostIp,

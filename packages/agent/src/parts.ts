@@ -24,6 +24,7 @@ import type { Metrics } from './metrics.ts';
 import { createNetworks, type Networks } from './networks.ts';
 import { createNodeIds, type ListNodeContainers, listNodeContainers, type NodeIds } from './node-ids.ts';
 import { createPortGuard, type PortGuard } from './port-guard.ts';
+import { createPullSize } from './pull-size.ts';
 import { createRegistryApi } from './registry/api.ts';
 import { createRevival, type Revival } from './revive.ts';
 import { createRoom, type KeepOptions, RECENT_MS, type Room } from './room.ts';
@@ -68,8 +69,8 @@ export type AgentParts = {
   keepRoom: KeepRoom;
   /** Notes about the budget for the operator. */
   diskNotes: () => string[];
-  /** Call it after a pull. */
-  pulled: (image: string, signal: AbortSignal) => Promise<void>;
+  /** Counts the bytes that a pull is about to add. */
+  expectPull: ExpectPull;
   /** Ends the evictions that run in the background. */
   stopKeepingRoom: () => void;
   /** Null on a builder. */
@@ -80,6 +81,9 @@ export type AgentParts = {
   logReaders: LogReaders;
 };
 /** Never rejects, except with the signal’s reason. */
+/** A pull in progress. `bytes`: what it is about to add; 0: unknown. */
+export type ExpectedPull = { bytes: number; pulled(): Promise<void>; release(): void };
+export type ExpectPull = (image: string, signal: AbortSignal) => Promise<ExpectedPull>;
 export type KeepRoom = (signal: AbortSignal, options?: KeepOptions) => Promise<void>;
 export type AgentPartsOptions = {
   keepReleases: () => number;
@@ -159,6 +163,8 @@ export async function createParts(
     onCleaned: () => keepRoomLater(true),
     log,
   });
+  const registryApi = createRegistryApi({ settings: registrySettings, isInsecure: createIsInsecure(cli), url: config.REGISTRY_URL });
+  const pullSize = createPullSize({ docker, layersOf: registryApi.layersOf, log });
   const engine = createEngineSpace({
     cli,
     root: config.SVC_ROOT,
@@ -168,7 +174,7 @@ export async function createParts(
       sizes: createImageSizes(cli),
       keepNewest: keepReleases,
       registry: () => registrySettings()?.registry_addr ?? '',
-      registryHas: createRegistryApi({ settings: registrySettings, isInsecure: createIsInsecure(cli), url: config.REGISTRY_URL }).holds,
+      registryHas: registryApi.holds,
       log,
     }),
   });
@@ -242,8 +248,17 @@ export async function createParts(
     diskUse,
     keepRoom,
     diskNotes: room.notes,
-    async pulled(image, signal) {
-      engine.grew((await docker.imageSize(image, signal)) ?? 0);
+    async expectPull(image, signal) {
+      const bytes = await pullSize(image, signal);
+      const release = engine.reserve(bytes);
+      return {
+        bytes,
+        release,
+        async pulled() {
+          // The image shares layers with others, so it may have added less than its size.
+          engine.grew(bytes || ((await docker.imageSize(image, signal)) ?? 0));
+        },
+      };
     },
     stopKeepingRoom: () => stopping.abort(),
     usage,

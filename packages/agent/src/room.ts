@@ -3,6 +3,7 @@
  *
  * Two limits refuse a copy: MAX_STORAGE less what SVC_ROOT holds, and the free bytes of the disk. The budget is tighter, because images and
  * build cache count too; it makes this node evict, but what cannot go (images of running containers) refuses no copy.
+ * Pulls in progress count with the bytes that they are about to add.
  * If the engine is on a disk of its own, MAX_STORAGE limits the datasets, and images and build cache may fill the engine’s disk.
  */
 import { mustStay, planNode, type DiskPlan, type NodeLimits, type Watermarks } from '@berth/wire/eviction';
@@ -133,7 +134,7 @@ export function createRoom(deps: RoomDeps): Room {
     if (!engineOnly) return storage.now(signal);
     const { free, total } = contents?.disk ?? { free: 0, total: 0 };
     const max = Math.min(deps.engineMax ?? total, total);
-    return { max, budget: max, disk: free };
+    return { max, budget: max, disk: free - (engine?.reserved() ?? 0) };
   }
   async function plan(run: Run, signal: AbortSignal): Promise<Now> {
     const limits = await limitsOf(run, signal);
@@ -142,7 +143,7 @@ export function createRoom(deps: RoomDeps): Room {
     const images = (here?.candidates ?? []).filter(({ name }) => !run.refused.has(name));
     const total = here?.build_cache ?? 0;
     const buildCache = { total, evictable: run.cacheIsSpent ? 0 : Math.min(total, here?.build_cache_unused ?? 0) };
-    const engineBytes = total + (here?.images ?? 0);
+    const engineBytes = here === null ? 0 : total + (here.images ?? 0) + (engine?.reserved() ?? 0);
     const { wanted, hasBegun } = run;
     const next = planNode({ cached, images, buildCache, engineBytes, limits, wanted, hasBegun, watermarks });
     const datasetsFree = sum(cached.filter((c) => !mustStay(c)));

@@ -11,7 +11,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     listContainers: (labels) => docker.list({ ...labels, 'berth.node': 'node-1' }),
     images,
     keepRoom: async () => undefined,
-    pulled: async () => undefined,
+    expectPull: async () => ({ bytes: 0, pulled: async () => undefined, release: () => undefined }),
     locks: createLocks(),
     secretFiles: {
       problem: null,

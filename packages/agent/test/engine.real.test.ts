@@ -12,6 +12,7 @@ import { createEngineSpace, type EngineSpace } from '../src/engine-space.ts';
 import { createEvictableImages } from '../src/evictable-images.ts';
 import { createImages, type Images } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
+import { createPullSize, type PullSize } from '../src/pull-size.ts';
 import { createRegistryApi } from '../src/registry/api.ts';
 import { createRoom, type Room } from '../src/room.ts';
 import { createStorage } from '../src/storage.ts';
@@ -61,20 +62,21 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
   describe('its disk', () => {
     const MB = 1_000_000;
     const signal = AbortSignal.timeout(300_000);
-    type Disk = { cli: DockerCli; docker: Docker; images: Images; space: EngineSpace; roomOf: (max: number) => Room };
+    type Disk = { cli: DockerCli; docker: Docker; images: Images; space: EngineSpace; pullSize: PullSize; roomOf: (max: number) => Room };
     async function diskOf(keep: number): Promise<Disk> {
       const { cli, docker } = await ownDocker('docker-disk');
       const { address, user = '', password = '' } = parts.registry;
       await cli.useRegistry({ address, user, password });
       const settings = () => ({ registry_addr: address, registry_user: user, registry_password: password, base_domain: '' });
       const images = createImages({ docker, keepNewest: () => keep, log: silentLogger() });
+      const registry = createRegistryApi({ settings, isInsecure: createIsInsecure(cli), url: undefined });
       const evictable = createEvictableImages({
         docker,
         images,
         sizes: createImageSizes(cli),
         keepNewest: () => keep,
         registry: () => address,
-        registryHas: createRegistryApi({ settings, isInsecure: createIsInsecure(cli), url: undefined }).holds,
+        registryHas: registry.holds,
         log: silentLogger(),
       });
       const root = join(parts.dir, 'svc');
@@ -89,7 +91,8 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
           watermarks: { high: 0.9, low: 0.8 },
           log: silentLogger(),
         });
-      return { cli, docker, images, space, roomOf };
+      const pullSize = createPullSize({ docker, layersOf: registry.layersOf, log: silentLogger() });
+      return { cli, docker, images, space, pullSize, roomOf };
     }
     const usedBy = async ({ cli }: Disk): Promise<number> => {
       const { images, build_cache } = await engineUse(cli, signal);
@@ -150,6 +153,33 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
       await parts.engine.docker(['rm', project]);
       await parts.engine.docker(['image', 'rm', ...(await left(disk, project))]);
     }, 120_000);
+
+    it('a pull counts before it begins, with the layers that the node lacks, so the budget holds during it', async () => {
+      const disk = await diskOf(9);
+      const project = `expected-${Date.now()}`;
+      const [oldest = '', running = '', next = ''] = await release(disk, project, ['a', 'b', 'c']);
+      await parts.engine.docker(['image', 'rm', next]);
+      await parts.engine.docker(['create', '--name', project, running]);
+      await pruneAll(disk);
+      const bytes = await disk.pullSize(next, signal);
+      expect(Math.abs(bytes - 10 * MB)).toBeLessThan(0.1 * MB);
+
+      const before = await disk.space.count(signal);
+      const stays = (before.images ?? 0) - before.candidates.reduce((sum, one) => sum + one.bytes, 0);
+      // The budget is full but for 2 MB up to the high watermark of what is left beside the images that stay.
+      const max = Math.round(stays + ((before.images ?? 0) - stays + 2 * MB) / 0.9);
+      const room = disk.roomOf(max);
+      await room.keep(signal, { logLine: () => undefined });
+      expect(await left(disk, project)).toContain(oldest);
+      const ended = disk.space.reserve(bytes);
+      await room.keep(signal, { logLine: () => undefined });
+      expect(await left(disk, project)).toEqual([running]);
+      await disk.docker.pull(next, { signal, timeoutMs: 60_000, onLine: () => undefined });
+      ended();
+      expect(await usedBy(disk)).toBeLessThanOrEqual(max);
+      await parts.engine.docker(['rm', project]);
+      await parts.engine.docker(['image', 'rm', ...(await left(disk, project))]);
+    }, 60_000);
 
     it('an image is removed while another one with the same base layer is pulled', async () => {
       const disk = await diskOf(1);

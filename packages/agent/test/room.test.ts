@@ -31,6 +31,8 @@ function machine({
     failure: null as Error | null,
     pruneFailure: null as Error | null,
     others: 0,
+    /** Bytes that pulls are about to add. */
+    pulling: 0,
     counts: 0,
     /** An eviction from the engine waits for it. */
     gate: Promise.resolve() as Promise<unknown>,
@@ -53,6 +55,8 @@ function machine({
   const engine: EngineSpace = {
     last: () => last,
     grew: () => undefined,
+    reserve: () => () => undefined,
+    reserved: () => state.pulling,
     isCurrent: () => state.isCurrent,
     changed: () => void (state.isCurrent = false),
     async count(_signal, maxAgeMs = 0) {
@@ -256,6 +260,36 @@ describe('a pull', () => {
     const { room, log } = full();
     await room.keep(never, { wanted: 120, recount: true });
     expect(log).toEqual(['old']);
+  });
+  it('counts before it begins: with what runs it would exceed the budget, so images of kept releases go', async () => {
+    const images = [image('k1', 1, 100, { kept: true }), image('k2', 2, 100, { kept: true }), image('runs', 3, 650, { runs: true })];
+    const { room, log, state } = machine({ images });
+    await room.keep(never, { recount: true });
+    expect(log).toEqual([]);
+    state.pulling = 130;
+    await room.keep(never, { logLine: () => undefined });
+    expect(log).toEqual(['k1']);
+    // A second one at the same time.
+    state.pulling = 240;
+    await room.keep(never, { logLine: () => undefined });
+    expect(log).toEqual(['k1', 'k2']);
+  });
+  it('counts on the engine’s own disk too', async () => {
+    const images = [image('k1', 1, 200, { kept: true }), image('runs', 2, 450, { runs: true })];
+    const { room, log, state } = machine({ isOwn: true, total: 1_000, diskFree: 200, max: 10_000, images });
+    state.pulling = 100;
+    await room.keep(never, { recount: true });
+    expect(log).toEqual([]);
+    state.pulling = 190;
+    await room.keep(never, { recount: true });
+    expect(log).toEqual(['k1']);
+  });
+  it('that can never fit evicts nothing, and is not refused', async () => {
+    const images = [image('k1', 1, 100, { kept: true }), image('runs', 3, 650, { runs: true })];
+    const { room, log, state } = machine({ images });
+    state.pulling = 900;
+    await room.keep(never, { recount: true });
+    expect(log).toEqual([]);
   });
   it('finds datasets evicted if the engine shares their disk', async () => {
     const { room, log } = machine({ max: 10_000, diskFree: 50, datasets: [data('d', 80)] });

@@ -1,10 +1,12 @@
-/** The part of the registry's HTTP API (OCI distribution) that a clean-up uses. */
+/** The part of the registry's HTTP API (OCI distribution) that a clean-up uses, and the sizes of images. */
 import type { AgentConfig } from '@berth/wire/task';
 import type { IsInsecure } from '../tools/insecure.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { tokenUrl } from '../tools/push-access.ts';
 
 export type RegistryMode = 'writable' | 'read-only' | 'down';
+/** `size`: compressed bytes. */
+export type Layer = { digest: string; size: number };
 export type RegistryApi = {
   /** Whether the registry takes uploads now. Rejects only with the signal’s reason. */
   mode(signal: AbortSignal): Promise<RegistryMode>;
@@ -16,6 +18,11 @@ export type RegistryApi = {
   has(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
   /** True only if the registry says that it has the image. */
   holds(repository: string, digest: string, signal: AbortSignal): Promise<boolean>;
+  /**
+   * Returns the layers of an image, by tag or digest, with their compressed sizes; of an image for several platforms, those for this
+   * machine. Null if the registry does not tell them.
+   */
+  layersOf(repository: string, reference: string, signal: AbortSignal): Promise<Layer[] | null>;
   /** Deletes an image with the manifests that it consists of, except those in `keep`. Returns false if it does not exist. */
   remove(repository: string, digest: string, keep: ReadonlySet<string>, signal: AbortSignal): Promise<boolean>;
 };
@@ -23,6 +30,11 @@ export type RegistryApi = {
 /** The engine uses plain http there too. */
 const LOOPBACK = /^(127\.[\d.]+|localhost|\[::1\])(:\d+)?$/;
 const ANSWER_MS = 30_000;
+/** A manifest is a few kilobytes; the specification requires registries to take up to 4 MiB. */
+const MAX_MANIFEST = 4 * 1024 * 1024;
+/** Of the platform of an image (OCI image index), as Go names it. */
+const ARCHITECTURE = process.arch === 'x64' ? 'amd64' : process.arch;
+type Manifest = { layers?: Layer[]; manifests?: { digest: string; platform?: { os: string; architecture: string } }[] };
 /** Repository of the checks; nothing is ever stored there. */
 const PROBE = 'berth-clean-up';
 const NO_DIGEST = `sha256:${'0'.repeat(64)}`;
@@ -97,6 +109,15 @@ export function createRegistryApi({ settings, isInsecure, url: own, answerMs = A
     return answer.status;
   };
 
+  async function manifestOf(repository: string, reference: string, signal: AbortSignal): Promise<Manifest | null> {
+    const answer = await ask('GET', `${repository}/manifests/${reference}`, signal);
+    if (answer.status !== 200 || Number(answer.headers.get('content-length') ?? 0) > MAX_MANIFEST) {
+      await answer.body?.cancel();
+      return null;
+    }
+    return (await answer.json()) as Manifest;
+  }
+
   const api: RegistryApi = {
     async mode(signal) {
       try {
@@ -133,6 +154,12 @@ export function createRegistryApi({ settings, isInsecure, url: own, answerMs = A
     },
     async holds(repository, digest, signal) {
       return (await statusOf('HEAD', `${repository}/manifests/${digest}`, signal)) === 200;
+    },
+    async layersOf(repository, reference, signal) {
+      const manifest = await manifestOf(repository, reference, signal);
+      if (manifest?.manifests === undefined) return manifest?.layers ?? null;
+      const own = manifest.manifests.find(({ platform }) => platform?.os === 'linux' && platform.architecture === ARCHITECTURE);
+      return own === undefined ? null : ((await manifestOf(repository, own.digest, signal))?.layers ?? null);
     },
     async remove(repository, digest, keep, signal) {
       if (keep.has(digest)) return false;

@@ -20,7 +20,7 @@ import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
-import type { KeepRoom } from '../parts.ts';
+import type { ExpectPull, KeepRoom } from '../parts.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
@@ -38,7 +38,7 @@ export type DeployDeps = {
   networks: Networks;
   secretFiles: SecretFiles;
   keepRoom: KeepRoom;
-  pulled: (image: string, signal: AbortSignal) => Promise<void>;
+  expectPull: ExpectPull;
   /** Null on a node that takes no datasets. */
   prepare: Prepare | null;
   /** Null on a node that takes no volumes. */
@@ -143,7 +143,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
 
 /** The engine’s errors about an image that it does not have. */
 const NO_IMAGE = /no such image|unable to find image|image not known/i;
-/** Bytes that a second try of a pull finds free on a full disk, if evictions can free them. */
+/** Bytes that a second try of a pull of unknown size finds free on a full disk, if evictions can free them. */
 const PULL_ROOM = 5_000_000_000;
 
 async function pull(deps: DeployDeps, image: string, context: TaskContext): Promise<void> {
@@ -156,17 +156,23 @@ async function pull(deps: DeployDeps, image: string, context: TaskContext): Prom
         onLine: (text) => context.log({ stream: 'stdout', step: 'pull', text }),
       }),
     );
-  await deps.keepRoom(signal, { logLine: (text) => logStep('pull', text) });
-  logStep('pull', `pulling ${image}`);
-  await failPoint('pull.before');
-  await once().catch(async (error: unknown) => {
-    if (!(error instanceof TaskFailure && error.code === 'disk_full')) throw error;
-    // The size of an image is known only when its layers are unpacked.
-    logStep('pull', 'the disk is full; evicting what can go, and pulling again');
-    await deps.keepRoom(signal, { wanted: PULL_ROOM, recount: true });
-    await once();
-  });
-  await deps.pulled(image, signal);
+  const expected = await deps.expectPull(image, signal);
+  try {
+    await deps.keepRoom(signal, { logLine: (text) => logStep('pull', text) });
+    logStep('pull', `pulling ${image}`);
+    await failPoint('pull.before');
+    await once().catch(async (error: unknown) => {
+      if (!(error instanceof TaskFailure && error.code === 'disk_full')) throw error;
+      // The size of an image is known only when its layers are unpacked.
+      logStep('pull', 'the disk is full; evicting what can go, and pulling again');
+      expected.release();
+      await deps.keepRoom(signal, { wanted: 2 * expected.bytes || PULL_ROOM, recount: true });
+      await once();
+    });
+    await expected.pulled();
+  } finally {
+    expected.release();
+  }
   await failPoint('pull.after');
 }
 

@@ -102,3 +102,25 @@ it('asks at REGISTRY_URL, else at REGISTRY_ADDR, with the login', async () => {
   expect(asked).toEqual([`HEAD /v2/team/shop/manifests/${digest(1)}`, `HEAD /v2/team/shop/manifests/${digest(1)}`]);
   expect(new Set(logins)).toEqual(new Set([`Basic ${Buffer.from('berth:sesame').toString('base64')}`]));
 });
+
+it('tells the layers of an image, and of an index those for this machine', async () => {
+  const architecture = process.arch === 'x64' ? 'amd64' : process.arch;
+  const layers = [{ digest: digest(8), size: 3_000 }];
+  const index = {
+    manifests: [
+      { digest: digest(3), platform: { os: 'linux', architecture: 's390x' } },
+      { digest: digest(2), platform: { os: 'linux', architecture } },
+      { digest: digest(4), platform: { os: 'unknown', architecture: 'unknown' } },
+    ],
+  };
+  const bodies: Record<string, unknown> = { v1: index, [digest(2)]: { layers }, v2: { manifests: index.manifests.slice(0, 1) } };
+  const { url } = await registry((what) => {
+    const body = bodies[what.split('/').at(-1) ?? ''];
+    return body === undefined ? { status: 404 } : { status: 200, body };
+  });
+  const api = apiOf(url);
+  expect(await api.layersOf('shop', digest(2), signal)).toEqual(layers);
+  expect(await api.layersOf('shop', 'v1', signal)).toEqual(layers);
+  expect(await api.layersOf('shop', 'v2', signal)).toBeNull();
+  expect(await api.layersOf('shop', 'gone', signal)).toBeNull();
+});
