@@ -1,4 +1,4 @@
-/** What a pull is expected to add to the disk. */
+/** The bytes that a pull is expected to add to the disk. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
 import { createPullSize } from '../src/pull-size.ts';

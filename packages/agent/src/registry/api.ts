@@ -32,7 +32,7 @@ const LOOPBACK = /^(127\.[\d.]+|localhost|\[::1\])(:\d+)?$/;
 const ANSWER_MS = 30_000;
 /** A manifest is a few kilobytes; the specification requires registries to take up to 4 MiB. */
 const MAX_MANIFEST = 4 * 1024 * 1024;
-/** Of the platform of an image (OCI image index), as Go names it. */
+/** This machine’s platform as an image index (OCI) names it. */
 const ARCHITECTURE = process.arch === 'x64' ? 'amd64' : process.arch;
 type Manifest = { layers?: Layer[]; manifests?: { digest: string; platform?: { os: string; architecture: string } }[] };
 /** Repository of the checks; nothing is ever stored there. */
