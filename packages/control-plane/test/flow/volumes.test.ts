@@ -3,34 +3,17 @@ import { describe, expect, it, test } from 'vitest';
 import type { Facts } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { TaskReport } from '@berth/wire/task';
-import type { DeploymentRecord, TaskRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { replaceProblem, settingsOf } from '../../src/domain/project-rules.ts';
-import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
 import { volumeProblems } from '../../src/domain/volumes.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { builder, changeOf, facts, node, NOW, old, on, project, routeTo, SETTINGS, stateOf, task } from './fixtures.ts';
+import { builder, changeOf, facts, node, NOW, old, on, project, routeTo, stateOf, task } from './fixtures.ts';
+import { copy, done, from, incoming, move, result, settings, to, volumes } from './moves.ts';
 
-const volumes = [{ name: 'data', mount_path: '/data' }];
-const settings = { ...SETTINGS, replace: 'recreate' as const, volumes };
 const next = on.built({ settings });
 const able = { capabilities: ['volumes'] };
 const home = node({ ...able, hostname: 'home', free_storage: 1 });
 const away = node({ ...able, id: 'n2', hostname: 'away', host_ip: '10.0.0.2' });
-const copy: VolumeCopy = {
-  id: 'v1',
-  project_id: 'p1',
-  project: 'shop',
-  node_id: 'n1',
-  hostname: 'home',
-  state: 'current',
-  names: ['data'],
-  bytes: 1_200_000,
-  source: null,
-  digest: null,
-  sizes: {},
-  created_at: NOW,
-  changed_at: NOW,
-};
 const tick = (over: Partial<Facts>, d: DeploymentRecord = next): Plan =>
   advance(
     d,
@@ -89,27 +72,11 @@ describe('a later deployment', () => {
 });
 
 describe('a drain moves the volumes', () => {
-  const can = { capabilities: ['volumes', 'volume_moves'] };
-  const drain = { started_at: NOW, finished_at: null, moved: 0, tries: {} };
-  const from = node({ ...home, ...can, schedulable: false, drain });
-  const to = node({ ...away, ...can });
   const nodes = [builder(), from, to];
   const stopped = old({ settings, stopped_first: 'stopped' });
-  const incoming: VolumeCopy = { ...copy, id: 'v2', node_id: 'n2', hostname: 'away', state: 'incoming', source: 'v1' };
-  const move = (role: 'send' | 'receive', over: Partial<TaskRecord> = {}): TaskRecord =>
-    task('move', {
-      id: role,
-      node_id: role === 'send' ? 'n1' : 'n2',
-      payload: { project_id: 'p1', project: 'shop', role, copy: 'v1', to: 'v2', other: role === 'send' ? 'away' : 'home', bytes: null },
-      ...over,
-    });
-  const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
   const moving: Partial<Facts> = { nodes, live: [stopped, next], tasks: [move('send'), move('receive')], volumes: [copy, incoming] };
-  const reported = (
-    role: 'send' | 'receive',
-    over: Partial<Facts> = {},
-    report: TaskReport = { status: 'completed', result: result as Record<string, unknown> },
-  ): Plan => advance(next, { type: 'task_reported', task: move(role), report }, facts({ ...moving, ...over }));
+  const reported = (role: 'send' | 'receive', over: Partial<Facts> = {}, report: TaskReport = done): Plan =>
+    advance(next, { type: 'task_reported', task: move(role), report }, facts({ ...moving, ...over }));
 
   it('copies them to another node when nothing runs any more', () => {
     const plan = tick({ nodes, live: [stopped, next], volumes: [copy] });
