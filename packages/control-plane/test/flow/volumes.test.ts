@@ -1,6 +1,6 @@
 /** A project with volumes runs where its data is, and nowhere else. */
 import { describe, expect, it, test } from 'vitest';
-import type { Facts } from '../../src/domain/facts.ts';
+import type { Facts, NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
@@ -200,6 +200,60 @@ describe('a drain moves the volumes', () => {
     expect(stateOf(lost(next), 'd2')).toBeNull();
     const seen = [1, 2].map((at) => ({ node_id: 'z', at }));
     expect(changeOf(lost({ ...next, losses: seen }), 'd2')).toMatchObject({ status: 'failed', error: { code: 'node_lost' } });
+  });
+  describe('no node can take them any more, and the old version was stopped', () => {
+    const lost = on.built({ settings, losses: [{ node_id: 'n2', at: NOW - 200_000 }] });
+    const silentSince = (at: number): Partial<NodeFact> => ({ last_seen_at: at, last_polled_at: at, observed_at: at });
+    const dead = { ...to, ...silentSince(NOW - 210_000) };
+    const container = { name: 'svc-shop', labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' }, host_port: null, state: 'exited' };
+    const home = { ...from, containers: [container] };
+    const tried = (over: Partial<Facts> = {}): Plan =>
+      tick({ nodes: [builder(), home, dead], live: [stopped, lost], volumes: [copy], ...over }, lost);
+    const starts = (plan: Plan) => plan.createTasks.filter((t) => t.kind === 'retire' && t.payload.start === 'd1').map((t) => t.node_id);
+
+    it('the move is given up, and the old version starts again where the data is', () => {
+      const plan = tried();
+      expect(changeOf(plan, 'd2')).toMatchObject({ status: 'failed', error: { code: 'no_deploy_node' } });
+      expect(changeOf(plan, 'd2').error?.message).toContain('away is offline');
+      expect(starts(plan)).toEqual(['n1']);
+      expect(plan.volumes).toEqual([]);
+    });
+    it('a copy on the lost node is deleted, also a complete one', () => {
+      const proven = [
+        { ...copy, digest: result.digest },
+        { ...incoming, digest: result.digest },
+      ];
+      const plan = tried({ volumes: proven });
+      expect([stateOf(plan, 'd2'), starts(plan)]).toEqual(['failed', ['n1']]);
+      expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
+    });
+    it('the old version also starts again when the new one may run on the lost node, and an admin has deleted that node', () => {
+      const work = [{ node_id: 'n2', ended_at: NOW - 200_000, claimed_at: NOW - 200_000, unreported_at: NOW - 200_000 }];
+      const plan = tried({ nodes: [builder(), home], volumes: [copy, incoming], endedWork: work });
+      expect([stateOf(plan, 'd2'), starts(plan)]).toEqual(['failed', ['n1']]);
+    });
+    it('another node takes them', () => {
+      const plan = tried({ nodes: [builder(), home, dead, { ...to, id: 'n3', hostname: 'third' }] });
+      expect(stateOf(plan, 'd2')).toBeNull();
+      expect(plan.createTasks).toMatchObject([
+        { kind: 'move', node_id: 'n1' },
+        { kind: 'move', node_id: 'n3' },
+      ]);
+    });
+    it.each<[string, Partial<Facts>]>([
+      ['the node is silent, but not offline yet', { nodes: [builder(), home, { ...to, ...silentSince(NOW - 60_000) }] }],
+      [
+        'the new version may run on the lost node',
+        { endedWork: [{ node_id: 'n2', ended_at: NOW - 200_000, claimed_at: NOW - 200_000, unreported_at: NOW - 200_000 }] },
+      ],
+      ['the old version still stops', { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] }],
+      ['the old version serves', { live: [old({ settings }), lost] }],
+    ])('waits when %s', (_, over) => {
+      const d = { ...lost, losses: [{ node_id: 'n2', at: NOW - 30_000 }] };
+      const plan = tick({ nodes: [builder(), home, dead], live: [stopped, d], volumes: [copy], ...over }, d);
+      expect([stateOf(plan, 'd2'), plan.createTasks, plan.volumes]).toEqual([null, [], []]);
+      expect(why(plan)).not.toBe('');
+    });
   });
   it('a node without the capability keeps them', () => {
     const plan = tick({ nodes: [builder(), { ...from, capabilities: ['volumes'] }, to], live: [stopped, next], volumes: [copy] });
