@@ -21,8 +21,11 @@ export type Collected = { blobs: number | null; bytesBefore: number | null; byte
 export type Collector = {
   /** Makes the registry writable if an agent process left it read-only. */
   recover(signal: AbortSignal): Promise<void>;
-  /** Throws TaskFailure registry_not_read_only, registry_collect_failed, registry_stays_read_only. */
-  collect(onLine: (line: string) => void, signal: AbortSignal): Promise<Collected>;
+  /**
+   * `mayBeEmpty`: nothing is known to be in the registry. Throws TaskFailure registry_not_read_only, registry_collect_failed,
+   * registry_stays_read_only.
+   */
+  collect(onLine: (line: string) => void, mayBeEmpty: boolean, signal: AbortSignal): Promise<Collected>;
 };
 export type CollectorDeps = {
   file: RegistryConfigFile;
@@ -40,6 +43,8 @@ export type CollectorDeps = {
 const RESTART_MS = 60_000;
 const COLLECT_MS = 2 * 3_600_000;
 const NAMES = ['docker-registry', 'registry'];
+/** garbage-collect fails with it until the first push made both folders. */
+const EMPTY = /Path not found: \S*\/docker\/registry\/v2\/(repositories|blobs)\s*$/;
 
 export function createCollector({ file, api, container, restart, cli, env, restartMs = RESTART_MS }: CollectorDeps): Collector {
   async function restarted(
@@ -75,7 +80,7 @@ export function createCollector({ file, api, container, restart, cli, env, resta
   }
   const recover = (signal: AbortSignal): Promise<void> => undo(true, signal);
 
-  async function run(onLine: (line: string) => void, signal: AbortSignal): Promise<number | null> {
+  async function run(onLine: (line: string) => void, mayBeEmpty: boolean, signal: AbortSignal): Promise<number | null> {
     // Without --delete-untagged: a later build of the same commit takes over the tag, and a release needs the image without it.
     const args = ['garbage-collect', file.path];
     const options = { signal, timeoutMs: COLLECT_MS, onLine, dieWithParent: true, maxOutput: 65_536 };
@@ -84,6 +89,7 @@ export function createCollector({ file, api, container, restart, cli, env, resta
         ? await exec([await programOf(env), ...args], { ...options, env })
         : await cli.run(['exec', container, 'registry', ...args], options);
     signal.throwIfAborted();
+    if (result.ended === null && result.code !== 0 && mayBeEmpty && EMPTY.test(result.stderr)) return 0;
     if (result.code !== 0 || result.ended !== null) throw new TaskFailure('registry_collect_failed', outputTail(result.stderr));
     const eligible = /(\d+) blobs and \d+ manifests eligible for deletion/.exec(`${result.stdout}\n${result.stderr}`)?.[1];
     return eligible === undefined ? null : Number(eligible);
@@ -91,7 +97,7 @@ export function createCollector({ file, api, container, restart, cli, env, resta
 
   return {
     recover,
-    async collect(onLine, signal) {
+    async collect(onLine, mayBeEmpty, signal) {
       const folder = await file.folder();
       const bytesBefore = await bytesOfBlobs(folder);
       let collected = false;
@@ -102,7 +108,7 @@ export function createCollector({ file, api, container, restart, cli, env, resta
         await restarted('read-only', 'registry_not_read_only', signal);
         await failPoint('clean.collect.before');
         collected = true;
-        const blobs = await run(onLine, signal);
+        const blobs = await run(onLine, mayBeEmpty, signal);
         await failPoint('clean.collect.after');
         await recover(signal);
         await failPoint('clean.writable');

@@ -37,20 +37,22 @@ export function createCleanHandler({ registry, locks }: { registry: RegistryPart
       if (!(await api.allowsDeletion(signal)))
         throw new TaskFailure('registry_delete_disabled', `set storage.delete.enabled: true in ${file.path} and restart the registry`);
       const result: CleanResult = { removed: 0, missing: [], blobs: null, bytes_before: null, bytes_after: null };
-      let kept = 0;
+      let [kept, found] = [0, 0];
       for (const images of task.payload.repositories) {
         result.removed += await removeImages(api, images, signal);
         for (const digest of images.keep) {
           kept += 1;
-          if (result.missing.length < MAX_MISSING && !(await api.has(images.repository, digest, signal)))
-            result.missing.push({ repository: images.repository, digest });
+          if (result.missing.length >= MAX_MISSING) continue;
+          if (await api.has(images.repository, digest, signal)) found += 1;
+          else result.missing.push({ repository: images.repository, digest });
         }
       }
       // Otherwise every rollback would be refused because of a wrong address.
       if (url !== undefined && kept > 0 && result.removed === 0 && result.missing.length === Math.min(kept, MAX_MISSING))
         throw new TaskFailure('registry_other', `${url} has none of the ${kept} images that releases need`);
       logStep('clean', `${result.removed} images deleted`);
-      const { blobs, bytesBefore, bytesAfter } = await collector.collect((line) => logStep('collect', line), signal);
+      const mayBeEmpty = found === 0 && result.removed === 0;
+      const { blobs, bytesBefore, bytesAfter } = await collector.collect((line) => logStep('collect', line), mayBeEmpty, signal);
       Object.assign(result, { blobs, bytes_before: bytesBefore, bytes_after: bytesAfter } satisfies Partial<CleanResult>);
       return { report: { status: 'completed', result: result as Record<string, unknown> }, discard: nothingToDiscard };
     } finally {

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { toolsDir } from '@berth/testbed/config';
@@ -95,6 +95,7 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
       repositories: [{ repository: 'shop', remove: remove.map((i) => i.digest), keep: keep.map((i) => i.digest), keep_tags: [] }],
     },
   });
+  const nothingToClean = (): TaskOf<'clean'> => ({ ...clean([], []), payload: { clean_up_id: 'c', repositories: [] } });
   const isReadOnly = async (): Promise<boolean> => (await readFile(registry.config, 'utf8')).includes('readonly');
 
   it('removes images and frees their space, and a push in the middle is refused and loses nothing', async () => {
@@ -118,6 +119,35 @@ describe.skipIf(registryProgram() === undefined)('a clean-up of the registry', (
     const again = await push('middle');
     expect(await missingIn(registry, 'shop', again.digest)).toEqual([]);
     expect(await readFile(registry.config, 'utf8')).toBe(before);
+  });
+
+  it('has nothing to do in a registry that nobody pushed to, now and the next time', async () => {
+    await begin();
+    agent();
+    for (let n = 0; n < 2; n++) {
+      const task = nothingToClean();
+      plane.give(task);
+      expect(await plane.reported(task.id, LATE.deadlineMs)).toMatchObject({ status: 'completed', result: { removed: 0, blobs: 0 } });
+    }
+    expect(await missingIn(registry, 'shop', (await push('first')).digest)).toEqual([]);
+  });
+
+  it('says that the collection looks in an empty folder while the registry has images', async () => {
+    await begin();
+    const [old, kept] = [await push('old'), await push('kept')];
+    // As if only the service of the registry had the variable with the folder of its images.
+    const bin = join(dir, 'bin');
+    await mkdir(bin);
+    const elsewhere = `REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY=${join(dir, 'elsewhere')}`;
+    await writeFile(join(bin, 'docker-registry'), `#!/bin/sh\n${elsewhere} exec ${registryProgram()} "$@"\n`, { mode: 0o755 });
+    agent('', { PATH: `${bin}:${process.env['PATH']}` });
+    for (const task of [clean([], [kept]), clean([old], [])]) {
+      plane.give(task);
+      const report = await plane.reported(task.id, LATE.deadlineMs);
+      expect(report).toMatchObject({ status: 'failed', result: { error: { code: 'registry_collect_failed' } } });
+      expect(JSON.stringify(report)).toContain('Path not found');
+    }
+    expect(await missingIn(registry, 'shop', (await push('next')).digest)).toEqual([]);
   });
 
   it('says that the registry does not allow deletions, and changes nothing', async () => {

@@ -52,7 +52,7 @@ import {
 import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import { retireEnded } from './retired.ts';
 import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
-import { reasonToWait, restartStopped } from './single-writer.ts';
+import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
@@ -354,6 +354,10 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (node === undefined) {
     if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
     const [why, plain, code] = [whyNone(placement), whyNone(placement, true), dataRefusal(placement)];
+    // The project is down while it waits for a node, so it starts again where its data is. A node that is silent may still come back.
+    const lasting = { ...question, losses: d.losses.filter((loss) => loss.error !== undefined) };
+    if (leaves !== null && canRestart(draft) && choose(lasting, facts.nodes, facts).winner === null)
+      return fail(draft, d, failure(code ?? 'no_deploy_node', why));
     return code === null ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain }) : wait(draft, d, code, why, plain);
   }
   // The new task would adopt the container, and the retire task would then remove it.

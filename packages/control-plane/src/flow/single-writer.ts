@@ -182,12 +182,10 @@ export function restartStopped(
   draft: Draft,
   { leaving = null, removal = null }: { leaving?: string | null; removal?: Removal | null } = {},
 ): void {
-  if (isProjectStopped(draft)) return;
-  const { live, nodes } = draft.facts;
-  // With the changes of this plan.
-  const old = live.find((o) => isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }));
-  const home = draft.node(old?.node_id ?? null);
-  if (old === undefined || home === undefined || !isBerthAgent(home) || hasOpenWork(draft, home.id)) return;
+  const stopped = stoppedVersion(draft);
+  if (stopped === null) return;
+  const { old, home } = stopped;
+  const { live } = draft.facts;
   // The newer version may take over. If it ends instead, this function is called again.
   if (live.some((o) => o.id !== leaving && (o.status === 'built' || o.status === 'deploying'))) return;
   const data = old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
@@ -203,10 +201,8 @@ export function restartStopped(
   // Its container never stopped or does not exist any more.
   if (isReportNew && (seen === undefined || !STOPPED_STATES.includes(seen.state)))
     return draft.set(old, { stopped_first: null, waiting: null });
-  for (const node of nodes) {
-    if (node.role !== 'deploy') continue;
-    const why = node.id === home.id ? besides(draft, old, home, removal) : mayRun(node, stateOf(draft, node, removal));
-    if (why === null) continue;
+  const why = whyNotRestart(draft, stopped, removal);
+  if (why !== null) {
     const waiting = `stopped for a newer version and not restarted yet: ${why}`;
     if (old.waiting === waiting) return;
     draft.set(old, { waiting });
@@ -215,6 +211,35 @@ export function restartStopped(
   if (!mayTry(draft, old)) return;
   createRetireTask(draft, home, { of: old, remove: [], keep: null, drain: false, start: old.id });
   draft.addLine(old, 'started_again', `the newer version did not go live; this one is restarted on ${home.hostname}`);
+}
+
+type StoppedVersion = { old: DeploymentRecord; home: NodeFact };
+
+/** Returns the version that was stopped for a newer one, if its node could restart it; null while that node works on a task. */
+function stoppedVersion(draft: Draft): StoppedVersion | null {
+  if (isProjectStopped(draft)) return null;
+  // With the changes of this plan.
+  const old = draft.facts.live.find((o) => isStoppedFirst({ ...o, ...draft.plan.changeDeployments.find((c) => c.id === o.id)?.set }));
+  const home = draft.node(old?.node_id ?? null);
+  return old === undefined || home === undefined || !isBerthAgent(home) || hasOpenWork(draft, home.id) ? null : { old, home };
+}
+
+/** Returns whether the version that was stopped for a newer one could restart now, beside its volumes. */
+export function canRestart(draft: Draft): boolean {
+  const stopped = stoppedVersion(draft);
+  if (stopped === null) return false;
+  const data = stopped.old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
+  return (data === null || data.node_id === stopped.home.id) && whyNotRestart(draft, stopped, null) === null;
+}
+
+/** Returns which node may still run another version, or null. */
+function whyNotRestart(draft: Draft, { old, home }: StoppedVersion, removal: Removal | null): string | null {
+  for (const node of draft.facts.nodes) {
+    if (node.role !== 'deploy') continue;
+    const why = node.id === home.id ? besides(draft, old, home, removal) : mayRun(node, stateOf(draft, node, removal));
+    if (why !== null) return why;
+  }
+  return null;
 }
 
 const stillRuns = (node: NodeFact): string => `${node.hostname} still runs a container of the project`;

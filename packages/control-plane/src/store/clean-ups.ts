@@ -18,7 +18,7 @@ import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
 import { LIVE_STATES } from './states.ts';
-import { isClean, repeatedReport, taskRow } from './task-row.ts';
+import { changeOverdue, endReported, isClean, lostAt, repeatedReport, taskRow } from './task-row.ts';
 
 const WINDOW = 'registry window';
 /** Rows that stay of the clean-ups and of their tasks. */
@@ -126,15 +126,7 @@ export function createCleanUpStore(db: Database): CleanUpStore {
     async endTask(taskId, leaseToken, report, now) {
       const done = await db.write(async (tx) => {
         await db.capabilities.lockName(tx, WINDOW);
-        const task = await tx
-          .updateTable('tasks')
-          .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
-          .where('id', '=', taskId)
-          .where(isClean)
-          .where('finished_at', 'is', null)
-          .where('lease_token', '=', leaseToken ?? '')
-          .returningAll()
-          .executeTakeFirst();
+        const task = await endReported(tx, isClean, { id: taskId, leaseToken, report }, now);
         if (task === undefined) return null;
         const payload = JSON.parse(task.payload) as CleanPayload;
         await end(tx, payload.clean_up_id, await applied(tx, payload, report, now), now);
@@ -149,20 +141,10 @@ export function createCleanUpStore(db: Database): CleanUpStore {
       db.write(async (tx) => {
         await db.capabilities.lockName(tx, WINDOW);
         const again = why === 'lease';
-        const lost = await tx
-          .updateTable('tasks')
-          .set(
-            again
-              ? { status: 'pending', lease_token: null, lease_expires_at: null, queue_deadline_at: offerUntil }
-              : { status: 'lost', finished_at: now, lease_expires_at: null },
-          )
-          .where('id', '=', task.id)
-          .where(isClean)
-          .where('finished_at', 'is', null)
-          .where('attempt', '=', task.attempt)
-          .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
-          .returning('payload')
-          .executeTakeFirst();
+        const set = again
+          ? { status: 'pending' as const, lease_token: null, lease_expires_at: null, queue_deadline_at: offerUntil }
+          : lostAt(now);
+        const lost = await changeOverdue(tx, isClean, { task, why, set });
         if (lost === undefined) return false;
         if (again) return true;
         const { clean_up_id } = JSON.parse(lost.payload) as CleanPayload;

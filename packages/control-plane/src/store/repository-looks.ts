@@ -6,6 +6,7 @@
  */
 import type { RepositoryLookPayload } from '@berth/wire/repository-look';
 import type { TaskReport } from '@berth/wire/task';
+import { sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import {
   FRESH_MS,
@@ -21,7 +22,7 @@ import {
 import type { Database } from './engine/database.ts';
 import type { Db, Row, Tx } from './engine/tables.ts';
 import { newTaskColumns, taskOf } from './rows/task.ts';
-import { repeatedReport, taskRow } from './task-row.ts';
+import { changeOverdue, endReported, lostAt, repeatedReport, taskRow } from './task-row.ts';
 
 const LOCK = 'repository looks';
 
@@ -36,7 +37,8 @@ type Asked = Pick<RepositoryLookPayload, 'git_url' | 'branch'>;
 const payloadOf = ({ git_url, branch }: Asked): RepositoryLookPayload => ({ repository: true, git_url, branch });
 
 /** The index tasks_project_kind finds them. */
-const looks = (db: Db | Tx) => db.selectFrom('tasks').where('project_id', 'is', null).where('kind', '=', 'look');
+const isLook = sql<boolean>`project_id is null and kind = 'look'`;
+const looks = (db: Db | Tx) => db.selectFrom('tasks').where(isLook);
 
 export function createRepositoryLookStore(db: Database): RepositoryLookStore {
   /** Reads one row: a report may have 200 KB, and anybody may ask. */
@@ -67,8 +69,7 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
       .execute();
     const removed = await tx
       .deleteFrom('tasks')
-      .where('project_id', 'is', null)
-      .where('kind', '=', 'look')
+      .where(isLook)
       .where('finished_at', 'is not', null)
       .where((eb) => eb.or([eb('finished_at', '<=', now - KEPT_MS), eb('seq', '<=', beyond[0]?.seq ?? 0)]))
       .executeTakeFirst();
@@ -101,38 +102,14 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
     open: async () => (await openIds(db.kysely)).map(({ id }) => id),
 
     async endTask(id, leaseToken, report, now) {
-      const ended = await db.writeOne((kysely) =>
-        kysely
-          .updateTable('tasks')
-          .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
-          .where('id', '=', id)
-          .where('project_id', 'is', null)
-          .where('kind', '=', 'look')
-          .where('finished_at', 'is', null)
-          .where('lease_token', '=', leaseToken ?? '')
-          .returning('status')
-          .executeTakeFirst(),
-      );
+      const ended = await db.writeOne((kysely) => endReported(kysely, isLook, { id, leaseToken, report }, now));
       return { status: ended?.status ?? repeatedReport(taskOf(await taskRow(db.kysely, id)), leaseToken, report) };
     },
 
     async loseTask(task, why, now) {
       const report: TaskReport = { status: 'failed', result: { error: LOST[why] } };
-      const lost = await db.writeOne((kysely) =>
-        kysely
-          .updateTable('tasks')
-          .set({ status: 'lost', finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
-          .where('id', '=', task.id)
-          .where('project_id', 'is', null)
-          .where('kind', '=', 'look')
-          .where('finished_at', 'is', null)
-          .where('attempt', '=', task.attempt)
-          // A lease that was renewed meanwhile stays valid, except after the wall deadline.
-          .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
-          .returning('id')
-          .executeTakeFirst(),
-      );
-      return lost !== undefined;
+      const set = { ...lostAt(now), report: JSON.stringify(report) };
+      return (await db.writeOne((kysely) => changeOverdue(kysely, isLook, { task, why, set }))) !== undefined;
     },
 
     async endOpen(now) {
@@ -140,9 +117,8 @@ export function createRepositoryLookStore(db: Database): RepositoryLookStore {
       await db.writeOne((kysely) =>
         kysely
           .updateTable('tasks')
-          .set({ status: 'lost', finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
-          .where('project_id', 'is', null)
-          .where('kind', '=', 'look')
+          .set({ ...lostAt(now), report: JSON.stringify(report) })
+          .where(isLook)
           .where('finished_at', 'is', null)
           .execute(),
       );

@@ -1,18 +1,64 @@
-/** Queries about a task's row that several files use. */
+/**
+ * Queries about a task's row that several files use. A task without a project is created and ended by the store of its kind, by
+ * compare-and-set on attempt and lease: no plan knows it.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import type { TaskReport } from '@berth/wire/task';
 import { isOpenTask, type TaskState } from '@berth/wire/vocabulary';
-import { sql } from 'kysely';
+import { type Expression, type SqlBool, sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
-import type { Db } from './engine/tables.ts';
-import type { Row } from './engine/tables.ts';
+import type { Overdue } from '../domain/stores.ts';
+import type { Db, Row, Tx } from './engine/tables.ts';
 
 /** A literal, because with a parameter SQLite does not use the partial index `tasks_sync`. */
 export const isSync = sql<boolean>`kind = 'sync'`;
 
 /** A literal, because with a parameter SQLite does not use the partial index `tasks_clean`. */
 export const isClean = sql<boolean>`kind = 'clean'`;
+
+/** The end of a task that no agent will report. */
+export const lostAt = (now: number): { status: 'lost'; finished_at: number; lease_expires_at: null } => ({
+  status: 'lost',
+  finished_at: now,
+  lease_expires_at: null,
+});
+
+/** Ends a claimed task of this kind with its agent's report. Returns undefined if it has ended or has another lease. */
+export const endReported = (
+  db: Db | Tx,
+  kind: Expression<SqlBool>,
+  { id, leaseToken, report }: { id: string; leaseToken: string | null; report: TaskReport },
+  now: number,
+): Promise<Pick<Row<'tasks'>, 'status' | 'payload'> | undefined> =>
+  db
+    .updateTable('tasks')
+    .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
+    .where('id', '=', id)
+    .where(kind)
+    .where('finished_at', 'is', null)
+    // Agents that get these tasks use leases, so only a claimed task can end.
+    .where('lease_token', '=', leaseToken ?? '')
+    .returning(['status', 'payload'])
+    .executeTakeFirst();
+
+/** Changes an overdue task of this kind. Returns undefined if it changed since `task` was read. */
+export const changeOverdue = (
+  db: Db | Tx,
+  kind: Expression<SqlBool>,
+  { task, why, set }: { task: TaskRecord; why: Overdue; set: Partial<Row<'tasks'>> },
+): Promise<Pick<Row<'tasks'>, 'payload'> | undefined> =>
+  db
+    .updateTable('tasks')
+    .set(set)
+    .where('id', '=', task.id)
+    .where(kind)
+    .where('finished_at', 'is', null)
+    .where('attempt', '=', task.attempt)
+    // A lease that was renewed meanwhile stays valid, except after the wall deadline.
+    .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
+    .returning('payload')
+    .executeTakeFirst();
 
 /** Returns the answer to a report on a task that has ended or has another attempt. Throws stale_lease, task_over. */
 export function repeatedReport(task: TaskRecord, token: string | null, report: TaskReport): TaskState {

@@ -3,43 +3,13 @@ import type { TaskReport } from '@berth/wire/task';
 import { describe, expect, it } from 'vitest';
 import type { Facts, NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
-import type { DeploymentRecord, NodeRecord, TaskRecord } from '../../src/domain/records.ts';
-import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
+import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { changeOf, facts, node, NOW, on, project, SETTINGS, stateOf, task } from './fixtures.ts';
+import { changeOf, facts, node, NOW, on, project, SETTINGS, stateOf } from './fixtures.ts';
+import { can, copy, done, drain, from, incoming, move, result, settings, to, volumes } from './moves.ts';
 
-const volumes = [{ name: 'data', mount_path: '/data' }];
-const settings = { ...SETTINGS, replace: 'recreate' as const, volumes };
-const can = { capabilities: ['volumes', 'volume_moves'] };
-const drain = { started_at: NOW, finished_at: null, moved: 0, tries: {} };
-const from = node({ ...can, hostname: 'home', schedulable: false, drain });
-const to = node({ ...can, id: 'n2', hostname: 'away', host_ip: '10.0.0.2' });
 const atRest = (over: Partial<DeploymentRecord> = {}): DeploymentRecord =>
   on.running({ settings, health: null, stopped_first: 'stopped', waiting: 'the project is stopped; start it to serve again', ...over });
-const copy: VolumeCopy = {
-  id: 'v1',
-  project_id: 'p1',
-  project: 'shop',
-  node_id: 'n1',
-  hostname: 'home',
-  state: 'current',
-  names: ['data'],
-  bytes: 1_200_000,
-  source: null,
-  digest: null,
-  sizes: {},
-  created_at: NOW,
-  changed_at: NOW,
-};
-const incoming: VolumeCopy = { ...copy, id: 'v2', node_id: 'n2', hostname: 'away', state: 'incoming', source: 'v1' };
-const move = (role: 'send' | 'receive'): TaskRecord =>
-  task('move', {
-    id: role,
-    node_id: role === 'send' ? 'n1' : 'n2',
-    payload: { project_id: 'p1', project: 'shop', role, copy: 'v1', to: 'v2', other: role === 'send' ? 'away' : 'home', bytes: null },
-  });
-const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
-const done: TaskReport = { status: 'completed', result: result as Record<string, unknown> };
 const base: Partial<Facts> = {
   project: project({ volumes, replace: 'recreate', stopped_at: NOW - 50 }),
   nodes: [from, to],

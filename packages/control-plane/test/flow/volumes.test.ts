@@ -1,36 +1,19 @@
 /** A project with volumes runs where its data is, and nowhere else. */
 import { describe, expect, it, test } from 'vitest';
-import type { Facts } from '../../src/domain/facts.ts';
+import type { Facts, NodeFact } from '../../src/domain/facts.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { TaskReport } from '@berth/wire/task';
-import type { DeploymentRecord, TaskRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { replaceProblem, settingsOf } from '../../src/domain/project-rules.ts';
-import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
 import { volumeProblems } from '../../src/domain/volumes.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { builder, changeOf, facts, node, NOW, old, on, project, routeTo, SETTINGS, stateOf, task } from './fixtures.ts';
+import { builder, changeOf, facts, node, NOW, old, on, project, routeTo, stateOf, task } from './fixtures.ts';
+import { copy, done, from, incoming, move, result, settings, to, volumes } from './moves.ts';
 
-const volumes = [{ name: 'data', mount_path: '/data' }];
-const settings = { ...SETTINGS, replace: 'recreate' as const, volumes };
 const next = on.built({ settings });
 const able = { capabilities: ['volumes'] };
 const home = node({ ...able, hostname: 'home', free_storage: 1 });
 const away = node({ ...able, id: 'n2', hostname: 'away', host_ip: '10.0.0.2' });
-const copy: VolumeCopy = {
-  id: 'v1',
-  project_id: 'p1',
-  project: 'shop',
-  node_id: 'n1',
-  hostname: 'home',
-  state: 'current',
-  names: ['data'],
-  bytes: 1_200_000,
-  source: null,
-  digest: null,
-  sizes: {},
-  created_at: NOW,
-  changed_at: NOW,
-};
 const tick = (over: Partial<Facts>, d: DeploymentRecord = next): Plan =>
   advance(
     d,
@@ -89,27 +72,11 @@ describe('a later deployment', () => {
 });
 
 describe('a drain moves the volumes', () => {
-  const can = { capabilities: ['volumes', 'volume_moves'] };
-  const drain = { started_at: NOW, finished_at: null, moved: 0, tries: {} };
-  const from = node({ ...home, ...can, schedulable: false, drain });
-  const to = node({ ...away, ...can });
   const nodes = [builder(), from, to];
   const stopped = old({ settings, stopped_first: 'stopped' });
-  const incoming: VolumeCopy = { ...copy, id: 'v2', node_id: 'n2', hostname: 'away', state: 'incoming', source: 'v1' };
-  const move = (role: 'send' | 'receive', over: Partial<TaskRecord> = {}): TaskRecord =>
-    task('move', {
-      id: role,
-      node_id: role === 'send' ? 'n1' : 'n2',
-      payload: { project_id: 'p1', project: 'shop', role, copy: 'v1', to: 'v2', other: role === 'send' ? 'away' : 'home', bytes: null },
-      ...over,
-    });
-  const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
   const moving: Partial<Facts> = { nodes, live: [stopped, next], tasks: [move('send'), move('receive')], volumes: [copy, incoming] };
-  const reported = (
-    role: 'send' | 'receive',
-    over: Partial<Facts> = {},
-    report: TaskReport = { status: 'completed', result: result as Record<string, unknown> },
-  ): Plan => advance(next, { type: 'task_reported', task: move(role), report }, facts({ ...moving, ...over }));
+  const reported = (role: 'send' | 'receive', over: Partial<Facts> = {}, report: TaskReport = done): Plan =>
+    advance(next, { type: 'task_reported', task: move(role), report }, facts({ ...moving, ...over }));
 
   it('copies them to another node when nothing runs any more', () => {
     const plan = tick({ nodes, live: [stopped, next], volumes: [copy] });
@@ -233,6 +200,60 @@ describe('a drain moves the volumes', () => {
     expect(stateOf(lost(next), 'd2')).toBeNull();
     const seen = [1, 2].map((at) => ({ node_id: 'z', at }));
     expect(changeOf(lost({ ...next, losses: seen }), 'd2')).toMatchObject({ status: 'failed', error: { code: 'node_lost' } });
+  });
+  describe('no node can take them any more, and the old version was stopped', () => {
+    const lost = on.built({ settings, losses: [{ node_id: 'n2', at: NOW - 200_000 }] });
+    const silentSince = (at: number): Partial<NodeFact> => ({ last_seen_at: at, last_polled_at: at, observed_at: at });
+    const dead = { ...to, ...silentSince(NOW - 210_000) };
+    const container = { name: 'svc-shop', labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' }, host_port: null, state: 'exited' };
+    const home = { ...from, containers: [container] };
+    const tried = (over: Partial<Facts> = {}): Plan =>
+      tick({ nodes: [builder(), home, dead], live: [stopped, lost], volumes: [copy], ...over }, lost);
+    const starts = (plan: Plan) => plan.createTasks.filter((t) => t.kind === 'retire' && t.payload.start === 'd1').map((t) => t.node_id);
+
+    it('the move is given up, and the old version starts again where the data is', () => {
+      const plan = tried();
+      expect(changeOf(plan, 'd2')).toMatchObject({ status: 'failed', error: { code: 'no_deploy_node' } });
+      expect(changeOf(plan, 'd2').error?.message).toContain('away is offline');
+      expect(starts(plan)).toEqual(['n1']);
+      expect(plan.volumes).toEqual([]);
+    });
+    it('a copy on the lost node is deleted, also a complete one', () => {
+      const proven = [
+        { ...copy, digest: result.digest },
+        { ...incoming, digest: result.digest },
+      ];
+      const plan = tried({ volumes: proven });
+      expect([stateOf(plan, 'd2'), starts(plan)]).toEqual(['failed', ['n1']]);
+      expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
+    });
+    it('the old version also starts again when the new one may run on the lost node, and an admin has deleted that node', () => {
+      const work = [{ node_id: 'n2', ended_at: NOW - 200_000, claimed_at: NOW - 200_000, unreported_at: NOW - 200_000 }];
+      const plan = tried({ nodes: [builder(), home], volumes: [copy, incoming], endedWork: work });
+      expect([stateOf(plan, 'd2'), starts(plan)]).toEqual(['failed', ['n1']]);
+    });
+    it('another node takes them', () => {
+      const plan = tried({ nodes: [builder(), home, dead, { ...to, id: 'n3', hostname: 'third' }] });
+      expect(stateOf(plan, 'd2')).toBeNull();
+      expect(plan.createTasks).toMatchObject([
+        { kind: 'move', node_id: 'n1' },
+        { kind: 'move', node_id: 'n3' },
+      ]);
+    });
+    it.each<[string, Partial<Facts>]>([
+      ['the node is silent, but not offline yet', { nodes: [builder(), home, { ...to, ...silentSince(NOW - 60_000) }] }],
+      [
+        'the new version may run on the lost node',
+        { endedWork: [{ node_id: 'n2', ended_at: NOW - 200_000, claimed_at: NOW - 200_000, unreported_at: NOW - 200_000 }] },
+      ],
+      ['the old version still stops', { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] }],
+      ['the old version serves', { live: [old({ settings }), lost] }],
+    ])('waits when %s', (_, over) => {
+      const d = { ...lost, losses: [{ node_id: 'n2', at: NOW - 30_000 }] };
+      const plan = tick({ nodes: [builder(), home, dead], live: [stopped, d], volumes: [copy], ...over }, d);
+      expect([stateOf(plan, 'd2'), plan.createTasks, plan.volumes]).toEqual([null, [], []]);
+      expect(why(plan)).not.toBe('');
+    });
   });
   it('a node without the capability keeps them', () => {
     const plan = tick({ nodes: [builder(), { ...from, capabilities: ['volumes'] }, to], live: [stopped, next], volumes: [copy] });

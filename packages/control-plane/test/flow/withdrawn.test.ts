@@ -58,3 +58,18 @@ it('a deleted project stays if no agent claimed the removal of its container, al
   await stores.nodes.flush?.();
   expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
 });
+
+it('a deleted project whose node never reports again goes when an admin deletes the node with force', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores);
+  const labels = { 'berth.project': shop.id, 'berth.deployment': 'd1' };
+  const containers = [{ name: 'svc-shop', labels, host_port: 32_000, state: 'running' as const }];
+  const node = await nodeIn(stores, 'w1', { role: 'deploy', agent_version: '1', containers });
+  await stores.projects.markDeleting(shop.id, STORE_NOW);
+
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(false);
+  expect(await stores.nodes.removeIfGone(node.id, true)).toBe(false);
+  await stores.nodes.markDeleting(node.id, STORE_NOW);
+  expect(await stores.nodes.removeIfGone(node.id, true)).toBe(true);
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+});

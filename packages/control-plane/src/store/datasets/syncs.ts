@@ -1,6 +1,5 @@
 /**
- * `sync` tasks: requested copies of datasets to a node. They belong to no project, so no plan creates or ends them. This file does so,
- * by compare-and-set on attempt and lease.
+ * `sync` tasks: requested copies of datasets to a node. They belong to no project, so no plan creates or ends them. This file does so.
  *
  * pending -> running (claimed) -> completed | failed (reported)
  * running -> pending (lease expired); pending, running -> lost (deadline passed, node deleted)
@@ -9,10 +8,9 @@ import { DomainError } from '../../domain/errors.ts';
 import type { TaskRecord } from '../../domain/records.ts';
 import type { NewSync, TaskStore } from '../../domain/stores.ts';
 import type { Database } from '../engine/database.ts';
-import type { Tx } from '../engine/tables.ts';
+import type { Row, Tx } from '../engine/tables.ts';
 import { newTaskColumns, taskOf } from '../rows/task.ts';
-import type { Row } from '../engine/tables.ts';
-import { isSync, repeatedReport, taskRow } from '../task-row.ts';
+import { changeOverdue, endReported, isSync, lostAt, repeatedReport, taskRow } from '../task-row.ts';
 
 type SyncMethods = Pick<TaskStore, 'createSync' | 'endSync' | 'loseSync' | 'syncsOf'>;
 type Sync = TaskRecord<'sync'>;
@@ -47,40 +45,13 @@ export function syncMethods(db: Database): SyncMethods {
     },
 
     async endSync(id, leaseToken, report, now) {
-      const ended = await db.writeOne((kysely) =>
-        kysely
-          .updateTable('tasks')
-          .set({ status: report.status, finished_at: now, lease_expires_at: null, report: JSON.stringify(report) })
-          .where('id', '=', id)
-          .where(isSync)
-          .where('finished_at', 'is', null)
-          // Agents that get this kind of task use leases, so only a claimed task can end.
-          .where('lease_token', '=', leaseToken ?? '')
-          .returning('status')
-          .executeTakeFirst(),
-      );
+      const ended = await db.writeOne((kysely) => endReported(kysely, isSync, { id, leaseToken, report }, now));
       return { status: ended?.status ?? repeatedReport(syncOf(await taskRow(db.kysely, id)), leaseToken, report) };
     },
 
     async loseSync(task, why, now) {
-      const lost = await db.writeOne((kysely) =>
-        kysely
-          .updateTable('tasks')
-          .set(
-            why === 'lease'
-              ? { status: 'pending', lease_token: null, lease_expires_at: null, progress: null }
-              : { status: 'lost', finished_at: now, lease_expires_at: null },
-          )
-          .where('id', '=', task.id)
-          .where(isSync)
-          .where('finished_at', 'is', null)
-          .where('attempt', '=', task.attempt)
-          // A lease that was renewed meanwhile stays valid, except after the wall deadline.
-          .$if(why !== 'wall', (q) => q.where('lease_expires_at', 'is not distinct from', task.lease_expires_at))
-          .returning('id')
-          .executeTakeFirst(),
-      );
-      return lost !== undefined;
+      const set = why === 'lease' ? { status: 'pending' as const, lease_token: null, lease_expires_at: null, progress: null } : lostAt(now);
+      return (await db.writeOne((kysely) => changeOverdue(kysely, isSync, { task, why, set }))) !== undefined;
     },
 
     async syncsOf(nodeIds, now) {
