@@ -1,7 +1,7 @@
 /**
  * The test projects. `npm run check` runs `unit`; `npm test` runs all but `faults` and `install`.
  * - `unit`: starts no process of Berth and no engine, so the files share threads.
- * - `slow`: like `unit`, for files that take more than a few seconds: thousands of simulated deployments, or waits in real time.
+ * - `slow`: like `unit`, for files that take more than about 1.5 seconds: thousands of simulated deployments, or waits in real time.
  * - `real`: real parts (Docker, git, Traefik, our own programs); each file has its own process.
  * - `alone`: one file after the other, with nothing beside it.
  * - `faults`: real parts that the tests break (`npm run test:faults`).
@@ -38,6 +38,11 @@ const SLOW = [
   'packages/relay/test/relay.test.ts',
   'packages/wire/test/tree.test.ts',
   'test/{gates,runtime-logs}.test.ts',
+  'packages/control-plane/test/store/{idempotency-answers,logs,nodes}.test.ts',
+  'packages/control-plane/test/api/{dataset-diff,exchange,log-overlap}.test.ts',
+  'packages/agent/test/{dockerfile-facts,metrics}.test.ts',
+  'packages/gateway/test/{keys,login/report}.test.ts',
+  'test/monitoring.test.ts',
 ];
 const REAL = ['packages/*/test/**/*.real.test.ts', 'test/e2e/**/*.test.ts'];
 const FAULTS = ['packages/*/test/**/*.faults.test.ts', 'test/faults/**/*.test.ts'];
