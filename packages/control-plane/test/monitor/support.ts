@@ -1,9 +1,9 @@
 /** Test helpers: a base path with the folder `ds` of a dataset, its scanner, and stand-ins for `find` that imitate unusual shares. */
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TreeLeaf, walkTree } from '@berth/wire/tree';
-import { onTestFinished } from 'vitest';
+import { afterAll, onTestFinished } from 'vitest';
 import type { ScanProgress, ScanRequest, ScanResult } from '../../src/domain/scan.ts';
 import { createScanner, type ScannerOptions } from '../../src/monitor/scanner.ts';
 
@@ -15,6 +15,17 @@ export function scratchFolder(): string {
   return dir;
 }
 
+/** Compiled code of the scan processes. The tests of a file share it, because each test would compile it again. */
+const compiled = mkdtempSync(join(tmpdir(), 'berth-compiled-'));
+afterAll(() => rmSync(compiled, { recursive: true, force: true }));
+
+/** Makes the folder of a scanner with the shared compiled code. */
+export function shareCompiled(stateDir: string): void {
+  if (existsSync(stateDir)) return;
+  mkdirSync(stateDir, { recursive: true });
+  symlinkSync(compiled, join(stateDir, 'compile-cache'));
+}
+
 export type Changed = Extract<ScanResult, { kind: 'changed' }>;
 
 /** Like a control plane, begins each scan with the result of the previous one. */
@@ -23,6 +34,7 @@ export function monitored(options: Partial<ScannerOptions> = {}) {
   const [base, stateDir] = [join(dir, 'base'), join(dir, 'state')];
   const folder = join(base, 'ds');
   mkdirSync(folder, { recursive: true });
+  shareCompiled(stateDir);
   const scanner = createScanner({ stateDir, searchPath: SYSTEM_PATH, workers: 2, ...options });
   onTestFinished(() => scanner.close());
   const request: ScanRequest = {
