@@ -20,7 +20,7 @@ export type EventFilter = {
   before?: number;
   /** Part of the kind or the message, in any case. */
   find?: string;
-  /** Of the events about people, only those about this user. */
+  /** Leaves out the events about other people than this user. */
   reader?: string;
 };
 
