@@ -28,8 +28,8 @@ export function useProjectNames(ids: readonly string[]): (id: string) => string 
     queryKey: ['listProjects', 'names', wanted],
     queryFn: () => readNames(wanted),
     enabled: wanted.length > 0,
-    // `KNOWN` has the names after that.
-    gcTime: 0,
+    // Each event may change the ids. `KNOWN` has the names after that time.
+    gcTime: 30_000,
   });
   const known = queries.getQueryData<Names>(KNOWN);
   return (id) => data?.[id] ?? known?.[id] ?? id;
