@@ -18,6 +18,8 @@ import { buildDashboard } from '../scripts/lib/dashboard.ts';
 const PROJECTS = 5_000;
 const DEPLOYMENTS = 100_000;
 const NODES = 60;
+/** Projects that run on the dataset. */
+const USES = 100;
 const NOT_WELL = 12;
 const FAILED = 25;
 const DAY = 86_400_000;
@@ -70,6 +72,8 @@ export async function benchDashboardReal(): Promise<string[]> {
       datasets: { at: '/datasets', has: 'Datasets' },
       routes: { at: '/routes', has: 'project-' },
       nodes: { at: '/nodes', has: 'worker-0' },
+      node: { at: '/nodes/worker-0', has: 'Containers' },
+      dataset: { at: '/datasets/reference', has: 'project-0000' },
     };
     const lines = [
       `dashboard: ${PROJECTS} projects, ${DEPLOYMENTS} deployments, ${NODES} nodes; goals for each page: first paint ${GOALS.paintMs} ms, longest task ${GOALS.taskMs} ms, ${GOALS.requests} requests, ${GOALS.kib} KiB of answers`,
@@ -171,6 +175,8 @@ async function fill(app: App, path: string): Promise<(project: number) => string
     };
     nodes.push((await app.stores.nodes.register(body, now)).node.id);
   }
+  const dataset = await app.stores.datasets.create({ name: 'reference', nfs_path: 'reference' }, now);
+  const pinned = [{ dataset_id: dataset.id, name: dataset.name, mode: 'dependency', version: 1 }];
   const record = await app.stores.projects.get(id);
   const { id: _i, name: _n, flow_version: _f, last_generation: _l, deleting_at: _d, created_at: _c, updated_at: _u, ...settings } = record;
   const text = (value: unknown): string => `'${(typeof value === 'string' ? value : JSON.stringify(value)).replaceAll("'", "''")}'`;
@@ -206,6 +212,9 @@ async function fill(app: App, path: string): Promise<(project: number) => string
         case when ${status} = 'running' then case when ${sick} then 'unhealthy' else 'healthy' end end, ${at},
         case when ${sick} then 'GET /healthz answers 500' end
       from n join numbered p on p.place = ${place} join hosts h on h.place = ${place} % ${NODES}`);
+    db.exec(
+      `update deployments set datasets = ${text(pinned)} where id in (${n(DEPLOYMENTS - PROJECTS + 1, DEPLOYMENTS - PROJECTS + USES)} select '8b1f2c3d-0000-4000-8000-' || (100000000000 + i) from n)`,
+    );
     db.exec(`insert into events (at, kind, project_id, deployment_id, message)
       ${n(DEPLOYMENTS - 20_000, DEPLOYMENTS)} select ${at}, 'deployment.running', p.id, '8b1f2c3d-0000-4000-8000-' || (100000000000 + i), 'deployment of ' || p.name || ' is live'
       from n join numbered p on p.place = ${place}`);

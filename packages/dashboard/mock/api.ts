@@ -112,6 +112,11 @@ function deployments(call: Call, of?: Project): AnswerOf<'listDeployments'> {
     const newest = Array.from({ length: Math.min(rows.length, 5_000) }, (_, index) => rows.at(index));
     rows = newest.filter((row): row is Deployment => row?.status === status);
   }
+  const dataset = call.query.get('dataset_id');
+  if (dataset !== null) {
+    const known = Array.from({ length: rows.length }, (_, index) => rows.at(index));
+    rows = known.filter((row): row is Deployment => row?.datasets.some(({ dataset_id }) => dataset_id === dataset) === true);
+  }
   const { items, next_cursor } = page(rows, call.query);
   return { items: items.map(item), next_cursor };
 }
@@ -645,9 +650,22 @@ const HANDLERS: Handlers = {
       query,
     ),
   events: ({ world, query }) => {
-    const after = Number(query.get('after') ?? 0);
-    const items = world.events.slice(after, after + Number(query.get('limit') ?? 50));
-    return { items, next: items.at(-1)?.seq ?? after, gap: false };
+    const limit = Number(query.get('limit') ?? 50);
+    const find = (query.get('find') ?? '').toLowerCase();
+    const found = world.events.filter(({ kind, message }) => `${kind} ${message}`.toLowerCase().includes(find));
+    if (query.has('after')) {
+      const after = Number(query.get('after'));
+      const items = found.filter(({ seq }) => seq > after).slice(0, limit);
+      return { items, next: items.at(-1)?.seq ?? after, gap: false };
+    }
+    const earlier = found.filter(({ seq }) => seq < Number(query.get('before') ?? Number.POSITIVE_INFINITY));
+    const items = earlier.slice(-limit);
+    return {
+      items,
+      next: items.at(-1)?.seq ?? 0,
+      gap: false,
+      ...(earlier.length > items.length ? { previous: items[0]?.seq ?? 0 } : {}),
+    };
   },
 };
 

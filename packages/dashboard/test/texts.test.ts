@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { piecesOf, plainText } from '../src/parts/ansi.ts';
 import { matcherOf } from '../src/parts/match.ts';
 import { clean } from '../src/ui/foreign.ts';
-import { bytesText, durationText, relativeTime } from '../src/parts/time-text.ts';
+import { bytesText, durationText, exactTime, relativeTime } from '../src/parts/time-text.ts';
 import { readSse } from '../src/api/sse.ts';
 import { routesOf } from '../src/api/routes-of.ts';
 import { score } from '../src/app/score.ts';
@@ -18,6 +18,11 @@ describe('times', () => {
     ['2026-11-23T12:00:00Z', 'yesterday'],
     ['2026-11-24T15:00:00Z', 'in 3 hr.'],
   ])('%s is “%s”', (at, text) => expect(relativeTime(at, NOW)).toBe(text));
+
+  test.each(['2026-11-24T05:01:02Z', '2026-07-04T22:31:09Z', '2026-11-24T23:59:59Z'])('the exact time of %s is local', (at) => {
+    const zone = new Intl.DateTimeFormat('en-CA', { timeZoneName: 'short' }).formatToParts(new Date(at));
+    expect(exactTime(at)).toBe(`${new Date(at).toLocaleString('sv-SE')} ${zone.find(({ type }) => type === 'timeZoneName')?.value ?? ''}`);
+  });
 
   test.each([
     [850, '850 ms'],

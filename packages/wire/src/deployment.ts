@@ -68,6 +68,7 @@ export const DeploymentItem = Type.Object({
     orNull(Type.Unsafe<Time>({ ...Time, description: 'time at which a clean-up removed its image; a rollback to it is refused' })),
   ),
   node_id: orNull(Id),
+  node_name: orNull(Type.String({ description: 'hostname of the node; null without a node, and if the node was deleted' })),
   host_ip: orNull(Type.String()),
   host_port: orNull(Type.Integer()),
   health: orNull(Health),

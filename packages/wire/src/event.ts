@@ -19,5 +19,8 @@ export type Event = Static<typeof Event>;
 export const EventPage = Type.Object({
   items: Type.Array(Event),
   next: Type.Integer({ description: 'pass it as `after` to get the following events' }),
+  previous: Type.Optional(
+    Type.Integer({ description: 'pass it as `before` to get the earlier events; left out with `after`, and if there are none' }),
+  ),
   gap: Type.Boolean({ description: 'true if events after `after` were already deleted; the first item then has the kind `gap`' }),
 });

@@ -210,6 +210,7 @@ export const ROUTES = {
       ...PageQuery,
       project_id: Type.Optional(Id),
       status: Type.Optional(literals(DEPLOYMENT_STATES)),
+      dataset_id: Type.Optional({ ...Id, description: 'only deployments that use this dataset' }),
       ...IdsFilter,
       attention: Type.Optional(
         Type.Boolean({ description: 'only the newest of a project if it failed, and running ones that are not healthy' }),
@@ -506,6 +507,16 @@ export const ROUTES = {
     summary: 'List events in order; without `after` the newest ones; `Accept: text/event-stream` streams new events',
     query: Type.Object({
       after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
+      before: Type.Optional(
+        Type.Integer({
+          minimum: 1,
+          maximum: Number.MAX_SAFE_INTEGER,
+          description: 'the newest events before this number; not with `after`',
+        }),
+      ),
+      find: Type.Optional(
+        Type.String({ minLength: 1, maxLength: 253, description: 'a part of the kind or the message, in any case; not for a stream' }),
+      ),
       limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
     }),
     status: 200,

@@ -126,6 +126,7 @@ export function deploymentItem(
     image_digest: d.image_digest,
     image_removed_at: timeOrNull(d.image_removed_at ?? null),
     node_id: d.node_id,
+    node_name: node?.hostname ?? null,
     host_ip: node?.host_ip ?? null,
     host_port: d.host_port,
     health: healthView(d, undeployed),

@@ -15,6 +15,15 @@ export type FeedEvent = {
   message: string;
 };
 
+export type EventFilter = {
+  /** Only the newest events before this number. */
+  before?: number;
+  /** Part of the kind or the message, in any case. */
+  find?: string;
+  /** Leaves out the events about other people than this user. */
+  reader?: string;
+};
+
 export type EventStore = {
   /**
    * Reads the events after this number, oldest first; null reads the newest ones. `gap`: events after this number were removed, or the
@@ -25,5 +34,6 @@ export type EventStore = {
     after: number | null,
     limit: number,
     access?: ProjectAccess,
+    filter?: EventFilter,
   ): Promise<{ items: FeedEvent[]; oldest: number | null; newest: number; gap: boolean }>;
 };

@@ -109,7 +109,13 @@ export type ProjectStore = {
 };
 
 /** `attention`: the newest deployment of a project if it failed, and running ones that are not healthy. */
-export type DeploymentFilter = { project_id?: string; status?: DeploymentState; ids?: readonly string[]; attention?: boolean };
+export type DeploymentFilter = {
+  project_id?: string;
+  status?: DeploymentState;
+  dataset_id?: string;
+  ids?: readonly string[];
+  attention?: boolean;
+};
 
 export type DeploymentStore = {
   /** Throws not_found. */

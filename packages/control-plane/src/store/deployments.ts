@@ -74,6 +74,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
         .limit(page.limit + 1);
       if (filter.ids !== undefined) query = query.where('id', 'in', [...filter.ids]);
       if (filter.attention === true) query = query.where('id', 'in', needAttention(kysely));
+      if (filter.dataset_id !== undefined) query = query.where('datasets', 'like', `%"dataset_id":"${filter.dataset_id}"%`);
       const seen = visible(access, 'deployments.project_id');
       // In the order of the requests: the machine's clock may have been set back between two of them.
       if (filter.project_id !== undefined) {
@@ -89,7 +90,7 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       const few = await fewVisible(kysely, access);
       if (few?.length === 0) return { items: [], next: null };
       // These filters leave few rows. The newest of each project could not be among them.
-      const isNarrow = filter.ids !== undefined || filter.attention === true;
+      const isNarrow = filter.ids !== undefined || filter.attention === true || filter.dataset_id !== undefined;
       if (few === null || isNarrow) {
         if (filter.status !== undefined) query = query.where('status', '=', filter.status);
         if (seen !== null) query = query.where(seen);

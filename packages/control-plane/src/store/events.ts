@@ -11,6 +11,7 @@ import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import type { Connection } from './engine/connection.ts';
 import { visible } from './project-access.ts';
+import { contains } from './search.ts';
 
 /** Number of events that are kept, and the number of new events after which the surplus is removed. */
 const KEPT = 10_000;
@@ -41,7 +42,7 @@ export async function writeEvents({ capabilities }: Pick<Connection, 'capabiliti
 }
 
 export const createEventStore = (db: Database): EventStore => ({
-  read: (after, limit, access) =>
+  read: (after, limit, access, { before, find, reader } = {}) =>
     db.snapshot(async (tx) => {
       const end = async (order: 'asc' | 'desc'): Promise<number | null> =>
         (await tx.selectFrom('events').select('seq').orderBy('seq', order).limit(1).executeTakeFirst())?.seq ?? null;
@@ -50,7 +51,10 @@ export const createEventStore = (db: Database): EventStore => ({
       const events = tx
         .selectFrom('events')
         .selectAll()
-        .$if(seen !== null, (q) => q.where((eb) => eb.or([eb('project_id', 'is', null), seen ?? sql<boolean>`1 = 1`])));
+        .$if(seen !== null, (q) => q.where((eb) => eb.or([eb('project_id', 'is', null), seen ?? sql<boolean>`1 = 1`])))
+        .$if(before !== undefined, (q) => q.where('seq', '<', before ?? 0))
+        .$if(reader !== undefined, (q) => q.where((eb) => eb.or([eb('user_id', 'is', null), eb('user_id', '=', reader ?? '')])))
+        .$if(find !== undefined, (q) => q.where(contains(['kind', 'message'], find ?? '')));
       if (after === null) {
         const items = await events.orderBy('seq', 'desc').limit(limit).execute();
         return { items: items.toReversed(), oldest, newest: newest ?? 0, gap: false };

@@ -2,7 +2,6 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import { LABELS } from '@berth/wire/vocabulary';
 import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
-import { sql } from 'kysely';
 import { DomainError, type FieldProblem, invalid, taken } from '../domain/errors.ts';
 import { DEFAULT_LIMITS } from '../domain/facts.ts';
 import { presentNode } from '../domain/heir.ts';
@@ -27,6 +26,7 @@ import { existing, lockedProject } from './project-row.ts';
 import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { fewVisible, refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
+import { contains } from './search.ts';
 import { endVolumes } from './volumes.ts';
 
 export function createProjectStore(db: Database, newId: NewId, clock: () => number, quarantineMs: number): ProjectStore {
@@ -102,10 +102,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       if (name !== undefined) query = query.where('name', '=', name);
       if (ids !== undefined && ids.length === 0) return { items: [], next: null };
       if (ids !== undefined) query = query.where('id', 'in', [...ids]);
-      if (find !== undefined) {
-        const part = `%${find.toLowerCase().replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
-        query = query.where(sql<boolean>`lower(name || ' ' || domain_prefix || ' ' || git_url) like ${part} escape '\\'`);
-      }
+      if (find !== undefined) query = query.where(contains(['name', 'domain_prefix', 'git_url'], find));
       if (after !== null) query = query.where('name', '>', after[0]);
       const few = await fewVisible(db.kysely, access);
       if (few?.length === 0) return { items: [], next: null };

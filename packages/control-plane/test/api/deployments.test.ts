@@ -233,7 +233,7 @@ test('the story of a deployment is in order, and its health names settings that 
     'the container answers at 10.0.0.7:32001; its route is published',
     'live: 2 of 2 entry points of the reverse proxy serve the new route',
   ]);
-  expect(live).toMatchObject({ status: 'running', health: { status: 'healthy', detail: null } });
+  expect(live).toMatchObject({ status: 'running', node_name: 'node-1', health: { status: 'healthy', detail: null } });
 
   await own.call('patchProject', { params: { id: shop }, body: { domain_prefix: 'store' } });
   const drifted = (await own.call('getDeployment', { params: { id: deployment } })).json['health'] as Record<string, unknown>;

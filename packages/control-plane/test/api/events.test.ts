@@ -1,6 +1,6 @@
 /** The feed of events: pages, the live stream, what each role sees. And a held request for a deployment. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Api, createApi, createProject, deploy, onceOnly, register, tick } from './harness.ts';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { type Api, createApi, createProject, deploy, onceOnly, register, rulesOf, tick } from './harness.ts';
 
 let api: Api;
 let url = '';
@@ -56,6 +56,41 @@ describe('pages', () => {
     const rest = await read({ after: start, limit: 1 });
     expect((await read({ after: rest.next })).items).toEqual(page.items.slice(1));
     expect(await read({ after: page.next })).toEqual({ items: [], next: page.next, gap: false });
+  });
+  test('go back from the newest event, and `previous` ends with the oldest one', async () => {
+    const own = await createApi();
+    onTestFinished(() => own.close());
+    for (const name of ['one', 'two', 'three']) await createProject(own, { name, domain_prefix: name });
+    const page = async (query: Record<string, number>) =>
+      (await own.call('events', { query })).json as unknown as { items: Item[]; next: number; previous?: number };
+    const all = (await page({ after: 0 })).items;
+    const newest = await page({ limit: 2 });
+    expect([newest.items, newest.previous]).toEqual([all.slice(-2), all.at(-2)?.seq]);
+    const seen = [...newest.items];
+    for (let { previous } = newest; previous !== undefined; ) {
+      const earlier = await page({ limit: 2, before: previous });
+      seen.unshift(...earlier.items);
+      previous = earlier.previous;
+    }
+    expect(seen).toEqual(all);
+  });
+  test('`find` searches the kind and the message in any case, and no event that the caller may not see', async () => {
+    await createProject(api, { name: 'needle', domain_prefix: 'needle' });
+    await api.call('createUser', { body: { email: 'Needle@example.com', role: 'viewer' } });
+    const kinds = async (find: string, as: 'viewer' | 'admin') =>
+      ((await api.call('events', { query: { find, limit: 1 }, as })).json as unknown as { items: Item[] }).items.map(({ kind }) => kind);
+    expect(await kinds('NEEDLE', 'admin')).toEqual(['user.created']);
+    expect(await kinds('NEEDLE', 'viewer')).toEqual(['project.created']);
+    expect(await kinds('project.CREATED needle', 'viewer')).toEqual([]);
+    expect(await kinds('%', 'admin')).toEqual([]);
+  });
+  test.each([
+    [{ after: 1, before: 2 }, 'application/json', 'before:exclusive'],
+    [{ before: 2 }, 'text/event-stream', 'before:stream'],
+    [{ find: 'shop' }, 'text/event-stream', 'find:stream'],
+  ])('%j as %s is refused: %s', async (query, accept, problem) => {
+    const reply = await api.call('events', { query, headers: { accept }, as: 'viewer' });
+    expect([reply.status, rulesOf(reply)]).toEqual([422, [problem]]);
   });
   test('events of users are for admins; other readers skip them', async () => {
     const start = (await read()).next;

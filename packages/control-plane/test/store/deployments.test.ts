@@ -98,6 +98,23 @@ test('deployments that need attention: the newest of a project if it failed, and
   expect(await found({ ids: ['well-2', 'busy-1', 'nobody'] })).toEqual(['busy-1', 'well-2']);
 });
 
+test('deployments that use a dataset, also for a reader who sees few projects', async () => {
+  const stores = await open();
+  const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];
+  const use = (dataset_id: string) => ({ dataset_id, name: dataset_id, mode: 'dependency' as const, version: 3 });
+  await deploymentIn(stores, a, 'a1', { status: 'running', datasets: [use('corpus'), use('maps')] });
+  await deploymentIn(stores, b, 'b1', { status: 'running', datasets: [use('maps')] });
+  await deploymentIn(stores, b, 'b2', { status: 'retired', generation: 2, datasets: [use('corpus')] });
+  const found = async (filter: Parameters<typeof stores.deployments.list>[0], only?: string[]): Promise<string[]> => {
+    const access = only === undefined ? undefined : { userId: 'u', isAdmin: true, only };
+    return (await stores.deployments.list(filter, { limit: 9, cursor: null }, access)).items.map(({ id }) => id).toSorted();
+  };
+  expect(await found({ dataset_id: 'corpus' })).toEqual(['a1', 'b2']);
+  expect(await found({ dataset_id: 'corpus', status: 'running' })).toEqual(['a1']);
+  expect(await found({ dataset_id: 'maps' }, [b.id])).toEqual(['b1']);
+  expect(await found({ dataset_id: 'map' })).toEqual([]);
+});
+
 test('newest first means the order of the requests, even after the clock was set back', async () => {
   const stores = await open();
   const [a, b] = [await projectIn(stores, 'a'), await projectIn(stores, 'b')];

@@ -11,12 +11,15 @@ import {
   useQuery,
   type UseQueryResult,
 } from '@tanstack/react-query';
+import { useMemo } from 'react';
 import { ApiError, type CallInput } from '@berth/wire/client';
 import type { AnswerOf, RouteName } from '@berth/wire/routes';
 import { call, exchange, isAway } from './client.ts';
 import { reportPerson } from './connection.ts';
 
 const ME: RouteName = 'me';
+/** Events of one page. */
+const EVENTS = 100;
 let person: string | null = null;
 
 /** Removes the answers of the person before. Session mounts the page again, which asks for what it shows. */
@@ -75,6 +78,25 @@ export const useAskWithTag = <N extends RouteName>(
     queryFn: ({ signal }) => exchange(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
+/** Pages of events, newest first. `find`: a part of the kind or the message. */
+export function useEvents(find: string) {
+  const query = useInfiniteQuery({
+    // The key begins with the route, so that events mark it (live.ts).
+    queryKey: ['events', find, 'pages'],
+    initialPageParam: null as number | null,
+    queryFn: ({ pageParam, signal }) =>
+      call('events', {
+        query: { limit: EVENTS, ...(find === '' ? {} : { find }), ...(pageParam === null ? {} : { before: pageParam }) },
+        signal,
+      }),
+    getNextPageParam: (last) => last.previous ?? null,
+    placeholderData: keepPreviousData,
+  });
+  const items = useMemo(() => query.data?.pages.flatMap((page) => page.items.toReversed()) ?? [], [query.data]);
+  const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
+  return { items, more, hasMore: query.hasNextPage, query };
+}
+
 type ItemOf<N extends RouteName> = AnswerOf<N> extends { items: (infer I)[] } ? I : never;
 type Page<N extends RouteName> = { items: ItemOf<N>[]; next_cursor: string | null };
 
@@ -101,7 +123,7 @@ export function useList<N extends RouteName>(
     ...options,
     ...(keep ? { placeholderData: keepPreviousData } : {}),
   });
-  const items = query.data?.pages.flatMap((page) => page.items) ?? [];
+  const items = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
   const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
   return { items, more, hasMore: query.hasNextPage, query };
 }

@@ -1,10 +1,12 @@
 import { useNavigate, useSearch } from '@tanstack/react-router';
+import { useDeferredValue } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { hasRole, useMe } from '../app/session.tsx';
-import { useAsk, useList } from '../api/queries.ts';
+import { useEvents, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
+import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
 import { Button, Choice } from '../ui/controls.tsx';
@@ -15,6 +17,8 @@ import { TextField } from '../ui/text-field.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
 
 const KINDS = ['events', 'deployment', 'audit'] as const;
+/** The control plane searches for at most this many characters. */
+const LONGEST_SEARCH = 253;
 type Kind = (typeof KINDS)[number];
 
 export const Page = () => {
@@ -50,45 +54,47 @@ export const Page = () => {
 };
 
 function Events({ find, onFind }: { find: string; onFind: (text: string) => void }) {
-  const events = useAsk('events', { query: { limit: 1000 } });
-  const projectName = useProjectNames((events.data?.items ?? []).flatMap(({ project_id }) => project_id ?? []));
+  const events = useEvents(useDeferredValue(find.trim().slice(0, LONGEST_SEARCH)));
+  const projectName = useProjectNames(events.items.flatMap(({ project_id }) => project_id ?? []));
   return (
     <Panel flush title="Events" id="events" actions={<TextField label="Find" type="search" value={find} onChange={onFind} />}>
-      <Answer query={events} what="the events">
-        {({ items }) => {
-          const found = items.filter(({ kind, message }) => `${kind} ${message}`.toLowerCase().includes(find.toLowerCase())).toReversed();
-          return found.length === 0 ? (
+      <Answer query={events.query} what="the events">
+        {() =>
+          events.items.length === 0 ? (
             <Empty>No events.</Empty>
           ) : (
-            <Table
-              label="Events, newest first"
-              rows={found.slice(0, 300)}
-              id={(row) => `${row.seq} ${row.kind}`}
-              cells={[
-                { head: 'At', cell: (row) => <Ago at={row.at} /> },
-                { head: 'Kind', cell: (row) => row.kind },
-                { head: 'What happened', rowHead: true, cell: (row) => row.message },
-                {
-                  head: 'Of',
-                  cell: (row) =>
-                    row.deployment_id !== undefined ? (
-                      <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">
-                        {row.project_id === undefined ? 'deployment' : projectName(row.project_id)}
-                      </PageLink>
-                    ) : row.project_id !== undefined ? (
-                      <PageLink to="/projects/$name" params={{ name: projectName(row.project_id) }} size="sm">
-                        {projectName(row.project_id)}
-                      </PageLink>
-                    ) : row.node_id !== undefined ? (
-                      <PageLink to="/nodes/$name" params={{ name: row.node_id }} size="sm">
-                        node
-                      </PageLink>
-                    ) : null,
-                },
-              ]}
-            />
-          );
-        }}
+            <>
+              <Table
+                label="Events, newest first"
+                rows={events.items}
+                id={(row) => `${row.seq} ${row.kind}`}
+                cells={[
+                  { head: 'At', cell: (row) => <Ago at={row.at} /> },
+                  { head: 'Kind', cell: (row) => row.kind },
+                  { head: 'What happened', rowHead: true, cell: (row) => row.message },
+                  {
+                    head: 'Of',
+                    cell: (row) =>
+                      row.deployment_id !== undefined ? (
+                        <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">
+                          {row.project_id === undefined ? 'deployment' : projectName(row.project_id)}
+                        </PageLink>
+                      ) : row.project_id !== undefined ? (
+                        <PageLink to="/projects/$name" params={{ name: projectName(row.project_id) }} size="sm">
+                          {projectName(row.project_id)}
+                        </PageLink>
+                      ) : row.node_id !== undefined ? (
+                        <PageLink to="/nodes/$name" params={{ name: row.node_id }} size="sm">
+                          node
+                        </PageLink>
+                      ) : null,
+                  },
+                ]}
+              />
+              <More list={events}>Show older ones</More>
+            </>
+          )
+        }
       </Answer>
     </Panel>
   );

@@ -6,7 +6,9 @@ import { useReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
+import { useAll } from '../parts/attention.ts';
 import { Command, Empty } from '../parts/command.tsx';
+import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { Problem } from '../parts/problem.tsx';
 import { DatasetStatus } from '../parts/states.tsx';
@@ -105,9 +107,8 @@ function Loaded({ dataset }: { dataset: Dataset }) {
 
 /** Version x project x node: who runs on which version, and where copies are. */
 function Matrix({ dataset }: { dataset: Dataset }) {
-  const running = useList('listDeployments', { query: { status: 'running', limit: 200 } });
-  const nodes = useList('listNodes', { query: { limit: 200 } });
-  running.more?.();
+  const running = useList('listDeployments', { query: { status: 'running', dataset_id: dataset.id, limit: 200 } });
+  const nodes = useAll(useList('listNodes', { query: { limit: 200 } }));
   const uses = running.items.flatMap((item) =>
     item.datasets.filter(({ dataset_id }) => dataset_id === dataset.id).map((use) => ({ item, use })),
   );
@@ -167,6 +168,7 @@ function Matrix({ dataset }: { dataset: Dataset }) {
           ]}
         />
       )}
+      <More list={running}>Show more projects</More>
     </Panel>
   );
 }

@@ -10,7 +10,6 @@ import { Command, Empty } from '../parts/command.tsx';
 import { commitText, LiveStatus } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
 import { LogView } from '../parts/log-view.tsx';
-import { useNodeNames } from '../parts/names.ts';
 import { Problem } from '../parts/problem.tsx';
 import { HealthStatus } from '../parts/states.tsx';
 import { Ago, Exact, useNow } from '../parts/time.tsx';
@@ -245,11 +244,11 @@ function Story({ deployment }: { deployment: Deployment }) {
 
 /** Why this node: every node with its terms, and why the others were refused. */
 function Why({ deployment }: { deployment: Deployment }) {
-  const nodeName = useNodeNames();
   const { placement } = deployment;
   if (placement === null) return null;
+  const winner = placement.items.find(({ node_id }) => node_id === placement.winner)?.hostname ?? placement.winner;
   return (
-    <Panel flush title={`Why ${placement.winner === null ? 'no node' : nodeName(placement.winner)}`} id="why">
+    <Panel flush title={`Why ${winner ?? 'no node'}`} id="why">
       <Table
         label="Nodes and their scores"
         rows={placement.items}

@@ -11,7 +11,6 @@ import { Command } from '../parts/command.tsx';
 import { commitText, Deployments } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
 import { LogView } from '../parts/log-view.tsx';
-import { useNodeNames } from '../parts/names.ts';
 import { Problem } from '../parts/problem.tsx';
 import { HealthStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
@@ -144,7 +143,6 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
 
 /** One sentence: which commit, from which node, since when, on which data. */
 function Truth({ project, live, newest }: { project: Project; live: Deployment | undefined; newest: DeploymentItem | undefined }) {
-  const nodeName = useNodeNames();
   if (project.deleting) return <Status mark="busy">is being deleted</Status>;
   if (project.stopped) return <Status mark="off">Stopped. Its address answers 503 with a page.</Status>;
   if (live === undefined) {
@@ -163,7 +161,7 @@ function Truth({ project, live, newest }: { project: Project; live: Deployment |
         <>
           {' from '}
           <PageLink to="/nodes/$name" params={{ name: live.node_id }}>
-            {nodeName(live.node_id)}
+            {live.node_name ?? live.node_id}
           </PageLink>
         </>
       )}

@@ -11,7 +11,6 @@ import { useAttention } from '../parts/attention.ts';
 import { Empty } from '../parts/command.tsx';
 import { commitText } from '../parts/deployments.tsx';
 import { More } from '../parts/more.tsx';
-import { useNodeNames } from '../parts/names.ts';
 import { DeploymentStatus, HealthStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { countText } from '../parts/time-text.ts';
@@ -50,7 +49,6 @@ export const Page = () => {
   const live = useLive(projects.items);
   const attention = useAttention();
   const failed = new Map(attention.items.filter(({ status }) => status === 'failed').map((item) => [item.project_id, item]));
-  const nodeName = useNodeNames();
   const reason = useReasons()('create_project', null);
   return (
     <Head
@@ -103,7 +101,7 @@ export const Page = () => {
                       head: 'Serves',
                       cell: ({ id, stopped }) => {
                         const item = live.get(id);
-                        return item === undefined || stopped ? null : <Serves live={item} nodeName={nodeName} />;
+                        return item === undefined || stopped ? null : <Serves live={item} />;
                       },
                     },
                     { head: 'Address', cell: ({ url }) => <OutLink href={url}>{url.replace(/^https?:\/\//, '')}</OutLink> },
@@ -154,12 +152,12 @@ function State({ project, live, failed }: StateProps) {
 }
 
 /** Which commit, from which node, since when, on which data. */
-function Serves({ live, nodeName }: { live: DeploymentItem; nodeName: (id: string) => string }) {
+function Serves({ live }: { live: DeploymentItem }) {
   return (
     <>
       <Text>{commitText(live)}</Text>
       <Text size="xs" tone="quiet">
-        {live.node_id !== null && `from ${nodeName(live.node_id)} `}
+        {live.node_id !== null && `from ${live.node_name ?? live.node_id} `}
         since <Ago at={live.finished_at ?? live.created_at} />
         {live.datasets.map(({ name, version }) => `, ${name} ${version === null ? '(shared)' : `version ${version}`}`).join('')}
       </Text>

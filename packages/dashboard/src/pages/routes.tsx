@@ -3,7 +3,7 @@ import { useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { Empty } from '../parts/command.tsx';
 import { More } from '../parts/more.tsx';
-import { useNodeNames, useProjectNames } from '../parts/names.ts';
+import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
 import { Table } from '../ui/data.tsx';
 import { Panel } from '../ui/layout.tsx';
@@ -13,7 +13,6 @@ import { OutLink, PageLink, Text } from '../ui/text.tsx';
 export const Page = () => {
   const running = useList('listDeployments', { query: { status: 'running', limit: 100 } });
   const projectName = useProjectNames(running.items.map(({ project_id }) => project_id));
-  const nodeName = useNodeNames();
   return (
     <Head
       title="Routes"
@@ -42,8 +41,8 @@ export const Page = () => {
                     },
                     {
                       head: 'Leads to',
-                      cell: ({ host_ip, host_port, node_id }) => (
-                        <Text mono>{`${node_id === null ? '' : `${nodeName(node_id)} `}${host_ip ?? '?'}:${host_port ?? '?'}`}</Text>
+                      cell: ({ host_ip, host_port, node_id, node_name }) => (
+                        <Text mono>{`${node_id === null ? '' : `${node_name ?? node_id} `}${host_ip ?? '?'}:${host_port ?? '?'}`}</Text>
                       ),
                     },
                     {

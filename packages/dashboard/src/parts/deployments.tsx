@@ -7,7 +7,7 @@ import { Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { PageLink, Text } from '../ui/text.tsx';
 import { Empty } from './command.tsx';
-import { useNodeNames, useProjectNames } from './names.ts';
+import { useProjectNames } from './names.ts';
 import { DeploymentStatus, HealthStatus } from './states.tsx';
 import { Ago } from './time.tsx';
 import { durationText } from './time-text.ts';
@@ -50,7 +50,6 @@ type DeploymentsProps = {
 };
 export function Deployments({ items, more, withProject = false, stopped = false, label, empty }: DeploymentsProps) {
   const projectName = useProjectNames(withProject ? items.map(({ project_id }) => project_id) : []);
-  const nodeName = useNodeNames();
   if (items.length === 0) return <Empty words={empty}>No deployments yet. Start the first one:</Empty>;
   const cells: Cell<DeploymentItem>[] = [
     {
@@ -81,7 +80,7 @@ export function Deployments({ items, more, withProject = false, stopped = false,
         </>
       ),
     },
-    { head: 'Node', wide: true, cell: (item) => (item.node_id === null ? null : <NodeName name={nodeName(item.node_id)} />) },
+    { head: 'Node', wide: true, cell: (item) => (item.node_id === null ? null : <NodeName name={item.node_name ?? item.node_id} />) },
     { head: 'By', wide: true, cell: (item) => item.created_by?.name ?? item.trigger ?? '' },
     {
       head: 'Took',

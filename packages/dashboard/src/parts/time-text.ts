@@ -16,20 +16,21 @@ export function relativeTime(at: string, now: number): string {
   return relative.format(seconds, 'second');
 }
 
-const exact = new Intl.DateTimeFormat('en-CA', {
-  year: 'numeric',
-  month: '2-digit',
-  day: '2-digit',
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  hourCycle: 'h23',
-  timeZoneName: 'short',
-});
+const zone = new Intl.DateTimeFormat('en-CA', { timeZoneName: 'short' });
+/** Names of the time zone of the browser, by year and offset: the formatter takes longer than a whole row of a table. */
+const zones = new Map<string, string>();
+function zoneAt(date: Date): string {
+  const key = `${date.getFullYear()} ${date.getTimezoneOffset()}`;
+  const name = zones.get(key) ?? zone.formatToParts(date).find(({ type }) => type === 'timeZoneName')?.value ?? '';
+  zones.set(key, name);
+  return name;
+}
+const two = (part: number): string => String(part).padStart(2, '0');
 /** 2026-11-24 05:01:02 UTC, in the time zone of the browser. */
 export function exactTime(at: string): string {
-  const parts = Object.fromEntries(exact.formatToParts(new Date(at)).map(({ type, value }) => [type, value]));
-  return `${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second} ${parts.timeZoneName}`;
+  const date = new Date(at);
+  const day = `${String(date.getFullYear()).padStart(4, '0')}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())} ${zoneAt(date)}`;
 }
 
 /** 850 ms, 4.2 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */

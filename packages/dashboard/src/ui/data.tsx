@@ -1,7 +1,6 @@
 /** Tables, lists of facts and tabs. */
-import { Table as MantineTable } from '@mantine/core';
 import { Link, useRouterState } from '@tanstack/react-router';
-import { type ReactNode, useEffect, useRef } from 'react';
+import { memo, type ReactNode, useDeferredValue, useEffect, useRef } from 'react';
 import { cleanNode } from './foreign.ts';
 
 export type Cell<T> = {
@@ -15,55 +14,88 @@ export type Cell<T> = {
   rowHead?: boolean;
 };
 type TableProps<T> = { label: string; rows: readonly T[]; cells: readonly Cell<T>[]; id: (row: T) => string };
+
+/** Rows that a table renders at once. React renders a longer table in parts, so that the page answers to keys meanwhile. */
+const AT_ONCE = 20;
+/** Least height of a row. Keeps the room for rows that are late, so that the page can scroll to its last place. */
+const ROW_PX = 42;
+/** Class of the UI library for what is left out below 800 px. */
+const WIDE = 'mantine-visible-from-sm';
+
 /**
  * On a phone each row is a card with the heads before its values (global.css). A table that is laid out in another way is no table for
- * screen readers any more, so all parts say their role.
+ * screen readers any more, so all parts say their role. Plain elements: components of the UI library take several times as long.
  */
 export function Table<T>({ label, rows, cells, id }: TableProps<T>) {
+  const now = { rows, cells, id };
+  const soon = useDeferredValue(now, { ...now, rows: rows.slice(0, AT_ONCE) });
+  const shown = rows.length > AT_ONCE ? soon : now;
+  const isLate = shown.rows.length < rows.length;
   return (
-    <div className="table-scroll" role="region" aria-label={label} tabIndex={0}>
-      <MantineTable verticalSpacing="xs" horizontalSpacing="md" highlightOnHover role="table" className="cards">
-        <MantineTable.Caption className="visually-hidden">{label}</MantineTable.Caption>
-        <MantineTable.Thead role="rowgroup">
-          <MantineTable.Tr role="row">
+    <div
+      className="table-scroll"
+      role="region"
+      aria-label={label}
+      tabIndex={0}
+      {...(isLate ? { style: { minHeight: rows.length * ROW_PX } } : {})}
+    >
+      <table role="table" className="cards">
+        <caption className="visually-hidden">{label}</caption>
+        <thead role="rowgroup">
+          <tr role="row">
             {cells.map((cell) => (
-              <MantineTable.Th
+              <th
                 key={cell.head}
                 scope="col"
                 role="columnheader"
-                {...(cell.wide ? { visibleFrom: 'sm' } : {})}
+                {...(cell.wide ? { className: WIDE } : {})}
                 style={{ textAlign: cell.number ? 'right' : 'left', whiteSpace: 'nowrap' }}
               >
                 {cell.head}
-              </MantineTable.Th>
+              </th>
             ))}
-          </MantineTable.Tr>
-        </MantineTable.Thead>
-        <MantineTable.Tbody role="rowgroup">
-          {rows.map((row) => (
-            <MantineTable.Tr key={id(row)} role="row">
-              {cells.map((cell) => {
-                const content = cleanNode(cell.cell(row));
-                const given = {
-                  ...(cell.number ? { className: 'number' } : {}),
-                  'data-head': cell.head,
-                  ...(content === null || content === '' ? { 'data-empty': true } : {}),
-                };
-                return cell.rowHead ? (
-                  <MantineTable.Th key={cell.head} scope="row" role="rowheader" fw={500} {...given}>
-                    <div>{content}</div>
-                  </MantineTable.Th>
-                ) : (
-                  <MantineTable.Td key={cell.head} role="cell" {...given} {...(cell.wide ? { visibleFrom: 'sm' } : {})}>
-                    <div>{content}</div>
-                  </MantineTable.Td>
-                );
-              })}
-            </MantineTable.Tr>
-          ))}
-        </MantineTable.Tbody>
-      </MantineTable>
+          </tr>
+        </thead>
+        <Body {...shown} />
+      </table>
     </div>
+  );
+}
+
+type BodyProps<T> = Pick<TableProps<T>, 'rows' | 'cells' | 'id'>;
+const Body = memo(function Body<T>({ rows, cells, id }: BodyProps<T>) {
+  return (
+    <tbody role="rowgroup">
+      {rows.map((row) => (
+        <BodyRow key={id(row)} row={row} cells={cells} />
+      ))}
+    </tbody>
+  );
+}) as <T>(props: BodyProps<T>) => ReactNode;
+
+/** React can pause between two components, so each row is one. */
+function BodyRow<T>({ row, cells }: { row: T; cells: readonly Cell<T>[] }) {
+  return (
+    <tr role="row">
+      {cells.map(({ head, cell, number, wide, rowHead }) => {
+        const content = cleanNode(cell(row));
+        const classes = [...(number ? ['number'] : []), ...(wide && !rowHead ? [WIDE] : [])];
+        const given = {
+          ...(classes.length === 0 ? {} : { className: classes.join(' ') }),
+          'data-head': head,
+          ...(content === null || content === '' ? { 'data-empty': true } : {}),
+        };
+        return rowHead ? (
+          <th key={head} scope="row" role="rowheader" {...given}>
+            <div>{content}</div>
+          </th>
+        ) : (
+          <td key={head} role="cell" {...given}>
+            <div>{content}</div>
+          </td>
+        );
+      })}
+    </tr>
   );
 }
 

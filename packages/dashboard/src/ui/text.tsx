@@ -1,7 +1,7 @@
 /** Text and links. */
-import { Anchor, Code as MantineCode, Kbd, Text as MantineText, Title as MantineTitle } from '@mantine/core';
+import { Code as MantineCode, Kbd, Title as MantineTitle } from '@mantine/core';
 import { createLink } from '@tanstack/react-router';
-import type { ReactNode } from 'react';
+import type { ComponentProps, ReactNode } from 'react';
 import { cleanNode } from './foreign.ts';
 
 type Tone = 'normal' | 'quiet' | 'ok' | 'bad' | 'warn' | 'busy' | 'calm';
@@ -23,19 +23,20 @@ type TextProps = {
   inline?: boolean;
   id?: string;
 };
-export const Text = ({ children, tone = 'normal', size = 'sm', strong = false, mono = false, inline = false, id }: TextProps) => (
-  <MantineText
-    component={inline ? 'span' : 'p'}
-    m={0}
-    size={size}
-    {...(COLORS[tone] === undefined ? {} : { c: COLORS[tone] })}
-    {...(strong ? { fw: 600 } : {})}
-    {...(mono ? { ff: 'monospace' } : {})}
-    {...(id === undefined ? {} : { id })}
-  >
-    {cleanNode(children)}
-  </MantineText>
-);
+/** A plain element, like the links: tables have hundreds, and components of the UI library take several times as long. */
+export const Text = ({ children, tone = 'normal', size = 'sm', strong = false, mono = false, inline = false, id }: TextProps) => {
+  const Tag = inline ? 'span' : 'p';
+  const color = COLORS[tone];
+  return (
+    <Tag
+      className={`text text-${size}${strong ? ' text-strong' : ''}${mono ? ' text-mono' : ''}`}
+      {...(color === undefined ? {} : { style: { color } })}
+      {...(id === undefined ? {} : { id })}
+    >
+      {cleanNode(children)}
+    </Tag>
+  );
+};
 
 /** The only h1 of a page. It gets the focus after a navigation, so that screen readers say it. */
 export const Title = ({ children }: { children: ReactNode }) => (
@@ -47,8 +48,13 @@ export const Title = ({ children }: { children: ReactNode }) => (
 export const Code = ({ children }: { children: ReactNode }) => <MantineCode>{cleanNode(children)}</MantineCode>;
 export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{children}</Kbd>;
 
+type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' | 'md' };
+const Anchor = ({ size = 'md', className, ...props }: AnchorProps) => (
+  <a {...props} className={`mantine-focus-always text link text-${size}${className === undefined ? '' : ` ${className}`}`} />
+);
+
 /** A link to a page of the dashboard. */
-export const PageLink = createLink(Anchor<'a'>);
+export const PageLink = createLink(Anchor);
 
 /** A link that leaves the dashboard in the same tab. */
 export const OutAnchor = ({ href, children }: { href: string; children: ReactNode }) => (

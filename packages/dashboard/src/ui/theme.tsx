@@ -29,8 +29,6 @@ const theme = createTheme({
   focusRing: 'always',
   cursorType: 'pointer',
   respectReducedMotion: true,
-  // A link inside a sentence differs from the text by more than its color (WCAG 2.2, 1.4.1).
-  components: { Anchor: { defaultProps: { underline: 'always' } } },
 });
 
 export function Look({ children }: { children: ReactNode }) {

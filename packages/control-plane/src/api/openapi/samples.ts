@@ -49,6 +49,7 @@ const TEXTS: Record<string, string> = {
   nfs_path: 'team/prices',
   path: 'prices/2026-11.csv',
   hostname: 'worker-1',
+  node_name: 'worker-1',
   host_ip: '10.0.0.7',
   commit: '4f1d2c3b5a697887766554433221100ffeeddccb',
   image_tag: 'registry.example.com/shop:4f1d2c3b5a697887766554433221100ffeeddccb',

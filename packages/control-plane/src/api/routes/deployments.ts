@@ -127,6 +127,7 @@ export function deploymentRoutes(route: Define, deps: ApiDeps & { holds: Holds }
       {
         ...stateFilter(query),
         ...(query.project_id === undefined ? {} : { project_id: query.project_id }),
+        ...(query.dataset_id === undefined ? {} : { dataset_id: query.dataset_id }),
         ...(query.ids === undefined ? {} : { ids: query.ids.split(',') }),
         ...(query.attention === true ? { attention: true } : {}),
       },

@@ -5,8 +5,8 @@
  */
 import type { Event } from '@berth/wire/event';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { DomainError } from '../../domain/errors.ts';
-import type { FeedEvent } from '../../domain/event-store.ts';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import type { EventFilter, FeedEvent } from '../../domain/event-store.ts';
 import type { Caller } from '../auth/callers.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
@@ -25,17 +25,31 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
   const { stores, changes, holds, now } = deps;
 
   route('events', async ({ query, user, recheck, stream, request, reply }) => {
-    if (stream) return follow(resumeAt(request.raw, query.after ?? null), { userId: user.id, recheck }, request, reply);
-    const page = await read(query.after ?? null, query.limit ?? PAGE, user);
-    return { items: page.items, next: page.next, gap: page.gap };
+    if (stream) {
+      for (const name of ['before', 'find'] as const)
+        if (query[name] !== undefined) throw invalid(name, 'stream', 'must be left out of a stream; request JSON');
+      return follow(resumeAt(request.raw, query.after ?? null), { userId: user.id, recheck }, request, reply);
+    }
+    const { after = null, limit = PAGE, before, find } = query;
+    if (after !== null && before !== undefined) throw invalid('before', 'exclusive', 'must not be given together with `after`');
+    const filter = { ...(before === undefined ? {} : { before }), ...(find === undefined ? {} : { find }) };
+    const { items, next, gap, previous } = await read(after, limit, user, filter);
+    return { items, next, gap, ...(after !== null || previous === null ? {} : { previous }) };
   });
 
-  /** Reads a page of events. `next` also passes events that the caller may not see, so that they are not read again. */
-  async function read(after: number | null, limit: number, caller: Caller): Promise<{ items: Event[]; next: number; gap: boolean }> {
-    const { items, oldest, newest, gap } = await stores.events.read(after, limit, caller.access);
+  type Page = { items: Event[]; next: number; previous: number | null; gap: boolean };
+  /**
+   * Reads a page of events. `next` also passes events that the caller may not see, so that they are not read again. `previous`: the
+   * first number of the page; null: there are no earlier events.
+   */
+  async function read(after: number | null, limit: number, { id, role, access }: Caller, filter: EventFilter = {}): Promise<Page> {
+    const reader = role === 'admin' ? {} : { reader: id };
+    const { items, oldest, newest, gap } = await stores.events.read(after, limit, access, { ...filter, ...reader });
     const next = items.length < limit ? newest : (items.at(-1)?.seq ?? newest);
-    const seen = items.filter((event) => maySee(event, caller)).map(eventView);
-    return { items: gap ? [gapEvent(oldest ?? 0), ...seen] : seen, next, gap };
+    const first = items[0]?.seq ?? oldest;
+    const previous = items.length < limit || first === oldest ? null : first;
+    const seen = items.map(eventView);
+    return { items: gap ? [gapEvent(oldest ?? 0), ...seen] : seen, next, previous, gap };
   }
   const gapEvent = (oldest: number): Event => ({
     seq: oldest,
@@ -95,10 +109,6 @@ export function eventRoutes(route: Define, deps: ApiDeps & { holds: Holds }): vo
     }
   }
 }
-
-/** The store leaves out events of projects that the caller may not see. Only admins see events of other users. */
-const maySee = (event: FeedEvent, { id, role }: Pick<Caller, 'id' | 'role'>): boolean =>
-  event.user_id === null || event.user_id === id || role === 'admin';
 
 const eventView = ({ seq, at, kind, message, ...about }: FeedEvent): Event => ({
   seq,
