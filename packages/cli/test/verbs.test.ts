@@ -120,6 +120,7 @@ describe('--json', () => {
     for (const line of [
       'project list',
       'project look https://git.example.com/shop.git',
+      'project look --project shop',
       'project show shop',
       'project edit shop --cpus 1',
       'link shop',

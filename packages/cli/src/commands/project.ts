@@ -1,21 +1,18 @@
 /** Verbs of projects: project, link, env. */
-import type { CallResult } from '@berth/wire/client';
 import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
-import type { RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
+import type { RepositoryFound } from '@berth/wire/repository-look';
 import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
 import { CliError, EXIT, usage } from '../problem.ts';
 import { writeLink } from '../project/link.ts';
+import { lookAt } from '../project/look.ts';
 import { defaultsHere, nameFrom } from '../project/new-project.ts';
 import { allPages } from '../project/pages.ts';
 import { table } from '../output/text.ts';
-import { argument, type Command, nameArgument, type Option, type Options } from './command.ts';
+import { argument, type Command, nameArgument, type Option, type Options, textOf } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { printProject } from './show.ts';
-
-/** Pause after a held answer without news: the control plane may be too busy to hold it. */
-const HOLD_PAUSE_MS = 500;
 
 const DOCS = {
   git_url: 'address of the repository: https, ssh or user@host:path',
@@ -113,26 +110,25 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   },
   {
     name: 'project look',
-    summary: 'Let a builder say which branches and Dockerfiles a repository has, before its project exists',
+    summary: 'Let a builder say which branches and Dockerfiles a repository has',
+    detail:
+      'It works before a project exists. A private repository can be read only for its project, with the deploy key or git token of that project.',
     args: [{ name: 'url', doc: 'git address of the repository; default: the remote “origin” of this folder' }],
-    options: [{ flags: '--branch <name>', doc: 'branch to read (default: the default branch of the repository)' }],
+    options: [
+      { flags: '--branch <name>', doc: 'branch to read (default: the default branch of the repository)' },
+      { flags: '--project <project>', doc: 'name or id: read the repository of this project with its deploy key or git token' },
+    ],
     routes: ['createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
-      const git_url = named ?? (await defaultsHere(cli)).git_url;
+      const project_id = textOf(options, 'project');
+      const git_url = named ?? (project_id === undefined ? (await defaultsHere(cli)).git_url : undefined);
       if (git_url === null)
         throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project look URL');
-      const branch = typeof options['branch'] === 'string' ? options['branch'] : null;
-      const client = cli.client();
-      let look: RepositoryLook = await client.call('createRepositoryLook', { body: { git_url, branch } });
-      let etag: string | null = null;
-      // The control plane ends each look after a minute.
-      while (look.state === 'waiting' && look.id !== null) {
-        const held = { query: { wait: 25 }, timeoutMs: 40_000, headers: etag === null ? {} : { 'if-none-match': etag } };
-        const next: CallResult<'getRepositoryLook'> = await client.exchange('getRepositoryLook', { params: { id: look.id }, ...held });
-        etag = next.etag;
-        look = next.answer ?? look;
-        if (next.answer === null) await cli.io.sleep(HOLD_PAUSE_MS);
-      }
+      const look = await lookAt(cli, {
+        ...(git_url === undefined ? {} : { git_url }),
+        ...(project_id === undefined ? {} : { project_id }),
+        branch: textOf(options, 'branch') ?? null,
+      });
       if (look.error !== null) throw new CliError(EXIT.refused, look.error.code, look.error.message);
       const { found, unavailable } = look;
       cli.print(look, () => (found === null ? `not known: ${unavailable ?? 'no answer'}` : lookText(found)));

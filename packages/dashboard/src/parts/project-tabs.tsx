@@ -19,6 +19,7 @@ import { useChange } from './actions.tsx';
 import { Answer } from './answer.tsx';
 import { Command, Empty } from './command.tsx';
 import { fieldErrors, Problem } from './problem.tsx';
+import { LookStatus, useRepositoryLook } from './repository.tsx';
 import { CertificateStatus, DatasetStatus } from './states.tsx';
 import { Ago } from './time.tsx';
 import { bytesText, durationText } from './time-text.ts';
@@ -540,6 +541,13 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
       JSON.stringify(project[field]) !== JSON.stringify(draft[field]),
   );
   const tag = start.etag ?? etag;
+  const look = useRepositoryLook(project);
+  const found = look.state?.url === draft.git_url ? look.found : null;
+  const ports = found?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
+  /** Asks when somebody comes to one of these fields, and again for another address or branch. */
+  const ask = (): void => {
+    if (reason === null && draft.branch !== '') look.ask(draft.git_url, draft.branch);
+  };
   return (
     <Column>
       <Panel title="Settings" id="settings">
@@ -589,14 +597,33 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               </Note>
             )}
             <Columns most={2}>
-              <TextField label="Git address" value={draft.git_url} onChange={set('git_url')} mono error={errors['git_url']} />
-              <TextField label="Branch" value={draft.branch} onChange={set('branch')} mono error={errors['branch']} />
+              <TextField
+                label="Git address"
+                value={draft.git_url}
+                onChange={set('git_url')}
+                mono
+                error={errors['git_url']}
+                onFocus={ask}
+                onBlur={ask}
+              />
+              <TextField
+                label="Branch"
+                value={draft.branch}
+                onChange={set('branch')}
+                mono
+                error={errors['branch']}
+                suggestions={found?.branches ?? []}
+                onFocus={ask}
+                onBlur={ask}
+              />
               <TextField
                 label="Dockerfile"
                 value={draft.dockerfile_path}
                 onChange={set('dockerfile_path')}
                 mono
                 error={errors['dockerfile_path']}
+                suggestions={found?.dockerfiles.map(({ path }) => path) ?? []}
+                onFocus={ask}
               />
               <TextField
                 label="Build context"
@@ -614,6 +641,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               />
               <NumberField
                 label="Container port"
+                {...(ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` })}
                 value={draft.container_port}
                 onChange={(value) => set('container_port')(value ?? 0)}
                 error={errors['container_port']}
@@ -641,6 +669,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                 error={errors['stop_grace_seconds']}
               />
             </Columns>
+            <LookStatus look={look} url={draft.git_url} />
             <Switch
               label="Require Auth: visitors must sign in"
               value={draft.auth_required}
