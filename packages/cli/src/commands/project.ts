@@ -8,6 +8,7 @@ import { CliError, EXIT, usage } from '../problem.ts';
 import { writeLink } from '../project/link.ts';
 import { lookAt } from '../project/look.ts';
 import { defaultsHere, nameFrom } from '../project/new-project.ts';
+import { proposed } from '../project/proposals.ts';
 import { allPages } from '../project/pages.ts';
 import { table } from '../output/text.ts';
 import { argument, type Command, nameArgument, type Option, type Options, textOf } from './command.ts';
@@ -77,14 +78,17 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   {
     name: 'project create',
     summary: 'Create a project; in a folder with a git remote, its values are the defaults',
+    detail:
+      'If a builder can read the repository, values that were not given come from it: the default branch, the only Dockerfile and the port that it exposes. In a terminal the command asks before it uses them; otherwise it prints what it took.',
     args: [{ name: 'name', doc: 'name of the project; default: the name of the repository' }],
     options: [
       ...createFlags.options.map((option) => ({ ...option })),
       DATASET,
       VOLUME,
+      { flags: '--no-look', doc: 'do not look into the repository; what is not given gets its default' },
       { flags: '--no-link', doc: 'do not write .berth.json' },
     ],
-    routes: ['createProject', 'listDatasets'],
+    routes: ['createProject', 'listDatasets', 'createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
       const given = createFlags.read(options);
       const here = given['git_url'] === undefined ? await defaultsHere(cli) : null;
@@ -102,7 +106,8 @@ export const PROJECT_COMMANDS: readonly Command[] = [
         git_url,
         domain_prefix: (given['domain_prefix'] as string | undefined) ?? name,
       };
-      const project = await cli.client().call('createProject', { body });
+      const found = options['look'] === false ? {} : await proposed(cli, git_url, body);
+      const project = await cli.client().call('createProject', { body: { ...body, ...found } });
       if (here !== null && here.repository !== null && options['link'] !== false) writeLink(cli, project);
       cli.print(project, () => `created ${project.name}; its address will be ${project.url}`);
       cli.say(`next: berth deploy ${project.name}`);
