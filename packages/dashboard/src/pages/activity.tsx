@@ -3,7 +3,7 @@ import { Page as Head } from '../app/page.tsx';
 import { hasRole, useMe } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
-import { Empty } from '../parts/command.tsx';
+import { Command, Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
@@ -16,6 +16,11 @@ import { PageLink, Text } from '../ui/text.tsx';
 
 const KINDS = ['events', 'deployment', 'audit'] as const;
 type Kind = (typeof KINDS)[number];
+const COMMANDS: Readonly<Record<Kind, readonly string[]>> = {
+  events: ['events'],
+  deployment: ['deployment', 'list', '--all'],
+  audit: ['audit'],
+};
 
 export const Page = () => {
   const navigate = useNavigate();
@@ -24,7 +29,7 @@ export const Page = () => {
   const kind: Kind = KINDS.find((one) => one === search['kind']) ?? 'events';
   const go = (next: Record<string, string>): void => void navigate({ to: '/activity', search: next as never, replace: true });
   return (
-    <Head title="Activity">
+    <Head title="Activity" actions={<Command words={COMMANDS[kind]} />}>
       <Row>
         <Choice
           label="Show"
