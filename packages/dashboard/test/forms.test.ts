@@ -1,4 +1,4 @@
-/** What pages say about changes, read from their sources: errors that are shown once, and commands that exist. */
+/** The sources of the pages show each error of a change once, and commands that exist. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ApiError } from '@berth/wire/client';

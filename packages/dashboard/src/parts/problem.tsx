@@ -19,8 +19,8 @@ export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
 }
 
 /**
- * What a form says besides its fields. `fields`: those at which it shows an error. Returns null if all errors stand at these fields;
- * `rest`: the errors of other fields, for a problem of which some stand at a field; null: the whole problem.
+ * Returns what a form says besides its fields; null: all errors stand at `fields`, the fields at which the form shows an error. `rest`:
+ * the errors of other fields, if some stand at a field; null: the whole problem.
  */
 export function besideFields(error: unknown, fields: readonly string[]): { rest: readonly string[] | null } | null {
   if (error === null || error === undefined) return null;

@@ -23,7 +23,7 @@ export const Note = ({ tone = 'info', title, children, live = false, onClose }: 
   </Alert>
 );
 
-/** What only screen readers get, when it appears. */
+/** Text for screen readers only, which they say when it appears. */
 export const Spoken = ({ children }: { children: ReactNode }) => (
   <span className="visually-hidden" role="alert">
     {cleanNode(children)}
