@@ -1,5 +1,5 @@
 /** The dashboard in Chromium, with the real control plane, agents, engine and Traefik. Pictures: .berth/pictures/dashboard. */
-import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
@@ -26,6 +26,8 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
   let page: Page;
   let project: Project;
   let folder = '';
+  /** The build of the next version. */
+  let next = '';
   let mock: Awaited<ReturnType<typeof serveMock>>;
   let awaySince = 0;
   const errors: string[] = [];
@@ -49,10 +51,10 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     return opened;
   };
 
-  const cpTo = async (to: string): Promise<string> => {
+  /** Makes `to` a copy of the build `from`, as an upgrade replaces the files. */
+  const replace = async (to: string, from: string): Promise<void> => {
     await rm(to, { recursive: true, force: true });
-    await cp(folder, to, { recursive: true });
-    return to;
+    await cp(from, to, { recursive: true });
   };
 
   beforeAll(async () => {
@@ -209,18 +211,42 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await slow.context().close();
   });
 
-  it('a tab of the version before asks for a reload when a page of it is gone, and keeps what is typed', async () => {
-    const old = await cpTo(`${folder}-old`);
-    const served = await serveMock(old);
+  it('the files of two versions differ by their names: the changed page, and the first script that leads to it', async () => {
+    next = await buildDashboard(
+      join(repositoryRoot, '.berth', 'dashboard-of-tests-next'),
+      join(import.meta.dirname, 'dashboard-next.vite.ts'),
+    );
+    const [before, after] = await Promise.all([folder, next].map((of) => readdir(join(of, 'assets'))));
+    const of = (files: readonly string[] = [], name: string): string[] =>
+      files.filter((file) => file.startsWith(name) && file.endsWith('.js'));
+    for (const name of ['datasets-', 'index-']) {
+      expect(of(before, name), name).toHaveLength(1);
+      expect(of(after, name), name).toHaveLength(1);
+      expect(of(after, name), name).not.toEqual(of(before, name));
+    }
+  });
+
+  it('a tab of the version before asks for a reload when a page of it is gone, keeps what is typed, and shows the new version then', async () => {
+    const served = `${folder}-served`;
+    await replace(served, folder);
+    const upgraded = await serveMock(served);
     const tab = await fresh();
-    await tab.goto(`${served.url}/projects/explorer/settings`);
+    await tab.goto(`${upgraded.url}/projects/explorer/settings`);
     await tab.getByLabel('Branch').fill('release');
-    for (const file of await readdir(join(old, 'assets'))) if (file.startsWith('datasets-')) await rm(join(old, 'assets', file));
+    await replace(served, next);
+    const gone = tab.waitForResponse((response) => /\/assets\/datasets-.*\.js$/.test(response.url()));
     await tab.getByRole('link', { name: 'Datasets' }).hover();
-    await tab.locator('[data-banner="outdated"]').getByRole('button', { name: 'Reload' }).waitFor();
+    expect((await gone).status()).toBe(404);
+    const reload = tab.locator('[data-banner="outdated"]').getByRole('button', { name: 'Reload' });
+    await reload.waitFor();
     expect(await tab.getByLabel('Branch').inputValue()).toBe('release');
+    await reload.click();
+    await reload.waitFor({ state: 'detached' });
+    await tab.getByRole('link', { name: 'Datasets' }).click();
+    await tab.getByRole('heading', { level: 1, name: 'Datasets', exact: true }).waitFor();
+    expect(await tab.evaluate('document.documentElement.dataset.version')).toBe('next');
     await tab.context().close();
-    await served.stop();
+    await upgraded.stop();
   });
 
   it('all that the mouse does works by keyboard: shortcuts, palette, announced pages, the order of the focus', async () => {
@@ -274,17 +300,6 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
   it('after 20 s it recovers by itself; after an upgrade it asks for a reload, and nothing typed is lost', async () => {
     await waitFor('the absence is over', () => Promise.resolve(Date.now() - awaySince > ABSENCE_MS), { deadlineMs: 2 * ABSENCE_MS });
     const said = await page.locator('[data-banner="away"]').textContent();
-    const next = await cpTo(`${folder}-next`);
-    // Browsers keep files for a year by their names, so each file of another version has another one.
-    const names = (await readdir(join(next, 'assets'))).filter((file) => file.endsWith('.js'));
-    const renamed = (text: string): string => names.reduce((all, name) => all.replaceAll(name, name.replace('.js', '-next.js')), text);
-    for (const name of names) {
-      const path = join(next, 'assets', name);
-      await writeFile(path.replace('.js', '-next.js'), renamed(await readFile(path, 'utf8')));
-      await rm(path);
-      await rm(`${path}.gz`);
-    }
-    await writeFile(join(next, 'index.html'), renamed(await readFile(join(next, 'index.html'), 'utf8')));
     await world.berth.controlPlane.start({ DASHBOARD_DIR: next });
     await page.locator('[data-banner="away"]').waitFor({ state: 'detached' });
     await page.locator('[data-banner="outdated"]').waitFor();

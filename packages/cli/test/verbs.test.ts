@@ -120,6 +120,7 @@ describe('--json', () => {
     for (const line of [
       'project list',
       'project look https://git.example.com/shop.git',
+      'project look --project shop',
       'project show shop',
       'project edit shop --cpus 1',
       'link shop',
@@ -237,7 +238,7 @@ describe('--json', () => {
     await run('node delete node-1 --yes --force yes');
     await run('project delete shop --yes');
 
-    // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm and diff need versions of a
+    // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm and diff (dataset-diff.test.ts) need versions of a
     // dataset, and the deletion of volumes a node with some (e2e).
     expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual([
       'node prewarm',

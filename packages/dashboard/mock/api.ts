@@ -210,13 +210,13 @@ const cleanUps = (): AnswerOf<'cleanUps'> => ({
   ],
 });
 
-type RepositoryAsked = { git_url: string; branch: string | null };
+type RepositoryAsked = { git_url: string; branch: string | null; project_id?: string };
 const repositoryLooks = new Map<string, RepositoryAsked>([['l-0', { git_url: 'https://git.example.org/team/shop.git', branch: null }]]);
-/** An address with `private` is refused; every other repository has the same branches and files. `id` null: no builder can look. */
+/** An address with `private` is refused, except for its project; every other repository has the same branches and files. `id` null: no builder can look. */
 function looked(id: string | null, asked: RepositoryAsked, unavailable?: string): AnswerOf<'getRepositoryLook'> {
   const base = { id, ...asked, requested_at: ago(0), found: null, error: null };
   if (unavailable !== undefined) return { ...base, state: 'unavailable', unavailable };
-  if (asked.git_url.includes('private'))
+  if (asked.git_url.includes('private') && asked.project_id === undefined)
     return { ...base, state: 'failed', error: { code: 'git_credentials', message: 'The git server refused the access of the builder.' } };
   const branches = ['trunk', 'develop', 'release/2.1'];
   const branch = branches.find((name) => name === (asked.branch ?? 'trunk')) ?? null;
@@ -286,7 +286,12 @@ const HANDLERS: Handlers = {
     ),
   getProject: (call) => shown(projectOf(call), call.role),
   createRepositoryLook: ({ world, body }) => {
-    const asked = { git_url: String(body['git_url']), branch: (body['branch'] as string | null | undefined) ?? null };
+    const project = body['project_id'] === undefined ? null : one(world.projects, String(body['project_id']), ({ name }) => name);
+    const asked = {
+      git_url: project?.git_url ?? String(body['git_url']),
+      branch: (body['branch'] as string | null | undefined) ?? null,
+      ...(project === null ? {} : { project_id: project.id }),
+    };
     // A platform without a builder.
     if (world.nodes.every(({ role }) => role !== 'builder')) return looked(null, asked, 'no builder is registered');
     const id = `l-${repositoryLooks.size}`;

@@ -1,10 +1,10 @@
-/** Looks into a repository before its project exists: branches, Dockerfiles with their ports and stages, submodules, Git LFS. */
+/** Looks into a repository, before its project exists or for it: branches, Dockerfiles, their ports and stages, submodules, Git LFS. */
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
 import { ById, type Route, Wait } from './route.ts';
-import { CommitId, literals, orNull, Time } from './vocabulary.ts';
+import { CommitId, Id, literals, orNull, Time } from './vocabulary.ts';
 
-/** Agents with this capability accept `look` tasks that belong to no project. */
+/** Agents with this capability accept `look` tasks with the payload `RepositoryLookPayload`. */
 export const REPOSITORY_LOOK_CAPABILITY = 'look_repository';
 
 export const MAX_BRANCHES_FOUND = 200;
@@ -44,17 +44,28 @@ export const RepositoryFound = Type.Object({
 export type RepositoryFound = Static<typeof RepositoryFound>;
 export const isRepositoryFound = (value: unknown): value is RepositoryFound => Value.Check(RepositoryFound, value);
 
-/** Payload of a `look` task without a project. `repository` tells it from a look for a push. */
+/**
+ * Payload of a `look` task into a repository. `repository` tells it from a look for a push. With `project_id`, the claim gives the builder
+ * the git access of that project.
+ */
 export const RepositoryLookPayload = Type.Object({
   repository: Type.Literal(true),
   git_url: Type.String(),
   branch: orNull(Type.String({ description: 'null: the default branch' })),
+  project_id: Type.Optional(Type.String()),
 });
 export type RepositoryLookPayload = Static<typeof RepositoryLookPayload>;
 
 const RepositoryLookCreate = Type.Object(
   {
-    git_url: Type.String({ minLength: 1, maxLength: 2_000 }),
+    git_url: Type.Optional(Type.String({ minLength: 1, maxLength: 2_000, description: 'required without `project_id`' })),
+    project_id: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 300,
+        description: 'id or name: read the repository of this project with its deploy key or git token; `git_url` can only be its own',
+      }),
+    ),
     branch: Type.Optional(
       orNull(Type.String({ minLength: 1, maxLength: 250, description: 'default: the default branch of the repository' })),
     ),
@@ -69,6 +80,7 @@ export const RepositoryLook = Type.Object({
   unavailable: Type.Optional(Type.String({ description: 'why no builder can look; the project can be created anyway' })),
   git_url: Type.String(),
   branch: orNull(Type.String({ description: 'as requested' })),
+  project_id: Type.Optional(Id),
   requested_at: Time,
   found: orNull(RepositoryFound),
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
@@ -80,8 +92,8 @@ export const REPOSITORY_LOOK_ROUTES = {
     method: 'POST',
     path: '/api/repository-looks',
     who: 'developer',
-    scope: 'none',
-    summary: 'Let a builder read which branches and Dockerfiles a repository has, before a project exists',
+    scope: 'list',
+    summary: 'Let a builder read which branches and Dockerfiles a repository has, before its project exists or for its project',
     body: RepositoryLookCreate,
     status: 200,
     answer: RepositoryLook,
@@ -90,7 +102,7 @@ export const REPOSITORY_LOOK_ROUTES = {
     method: 'GET',
     path: '/api/repository-looks/:id',
     who: 'developer',
-    scope: 'none',
+    scope: 'list',
     summary: 'Get what a builder found in a repository; kept for some minutes',
     params: ById,
     query: Type.Object({ ...Wait }),

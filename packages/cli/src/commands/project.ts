@@ -1,21 +1,19 @@
 /** Verbs of projects: project, link, env. */
-import type { CallResult } from '@berth/wire/client';
 import { ProjectCreate, ProjectPatch } from '@berth/wire/project';
-import type { RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
+import type { RepositoryFound } from '@berth/wire/repository-look';
 import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
 import { CliError, EXIT, usage } from '../problem.ts';
 import { writeLink } from '../project/link.ts';
+import { lookAt } from '../project/look.ts';
 import { defaultsHere, nameFrom } from '../project/new-project.ts';
+import { proposed } from '../project/proposals.ts';
 import { allPages } from '../project/pages.ts';
 import { table } from '../output/text.ts';
-import { argument, type Command, nameArgument, type Option, type Options } from './command.ts';
+import { argument, type Command, nameArgument, type Option, type Options, textOf } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { printProject } from './show.ts';
-
-/** Pause after a held answer without news: the control plane may be too busy to hold it. */
-const HOLD_PAUSE_MS = 500;
 
 const DOCS = {
   git_url: 'address of the repository: https, ssh or user@host:path',
@@ -80,14 +78,17 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   {
     name: 'project create',
     summary: 'Create a project; in a folder with a git remote, its values are the defaults',
+    detail:
+      'If a builder can read the repository, values that were not given come from it: the default branch, the only Dockerfile and the port that it exposes. In a terminal the command asks before it uses them; otherwise it prints what it took.',
     args: [{ name: 'name', doc: 'name of the project; default: the name of the repository' }],
     options: [
       ...createFlags.options.map((option) => ({ ...option })),
       DATASET,
       VOLUME,
+      { flags: '--no-look', doc: 'do not look into the repository; what is not given gets its default' },
       { flags: '--no-link', doc: 'do not write .berth.json' },
     ],
-    routes: ['createProject', 'listDatasets'],
+    routes: ['createProject', 'listDatasets', 'createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
       const given = createFlags.read(options);
       const here = given['git_url'] === undefined ? await defaultsHere(cli) : null;
@@ -105,7 +106,8 @@ export const PROJECT_COMMANDS: readonly Command[] = [
         git_url,
         domain_prefix: (given['domain_prefix'] as string | undefined) ?? name,
       };
-      const project = await cli.client().call('createProject', { body });
+      const found = options['look'] === false ? {} : await proposed(cli, git_url, body);
+      const project = await cli.client().call('createProject', { body: { ...body, ...found } });
       if (here !== null && here.repository !== null && options['link'] !== false) writeLink(cli, project);
       cli.print(project, () => `created ${project.name}; its address will be ${project.url}`);
       cli.say(`next: berth deploy ${project.name}`);
@@ -113,26 +115,25 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   },
   {
     name: 'project look',
-    summary: 'Let a builder say which branches and Dockerfiles a repository has, before its project exists',
+    summary: 'Let a builder say which branches and Dockerfiles a repository has',
+    detail:
+      'It works before a project exists. A private repository can be read only for its project, with the deploy key or git token of that project.',
     args: [{ name: 'url', doc: 'git address of the repository; default: the remote “origin” of this folder' }],
-    options: [{ flags: '--branch <name>', doc: 'branch to read (default: the default branch of the repository)' }],
+    options: [
+      { flags: '--branch <name>', doc: 'branch to read (default: the default branch of the repository)' },
+      { flags: '--project <project>', doc: 'name or id: read the repository of this project with its deploy key or git token' },
+    ],
     routes: ['createRepositoryLook', 'getRepositoryLook'],
     async run(cli, [named], options) {
-      const git_url = named ?? (await defaultsHere(cli)).git_url;
+      const project_id = textOf(options, 'project');
+      const git_url = named ?? (project_id === undefined ? (await defaultsHere(cli)).git_url : undefined);
       if (git_url === null)
         throw usage('this folder has no git remote “origin”, so the repository must be named', 'berth project look URL');
-      const branch = typeof options['branch'] === 'string' ? options['branch'] : null;
-      const client = cli.client();
-      let look: RepositoryLook = await client.call('createRepositoryLook', { body: { git_url, branch } });
-      let etag: string | null = null;
-      // The control plane ends each look after a minute.
-      while (look.state === 'waiting' && look.id !== null) {
-        const held = { query: { wait: 25 }, timeoutMs: 40_000, headers: etag === null ? {} : { 'if-none-match': etag } };
-        const next: CallResult<'getRepositoryLook'> = await client.exchange('getRepositoryLook', { params: { id: look.id }, ...held });
-        etag = next.etag;
-        look = next.answer ?? look;
-        if (next.answer === null) await cli.io.sleep(HOLD_PAUSE_MS);
-      }
+      const look = await lookAt(cli, {
+        ...(git_url === undefined ? {} : { git_url }),
+        ...(project_id === undefined ? {} : { project_id }),
+        branch: textOf(options, 'branch') ?? null,
+      });
       if (look.error !== null) throw new CliError(EXIT.refused, look.error.code, look.error.message);
       const { found, unavailable } = look;
       cli.print(look, () => (found === null ? `not known: ${unavailable ?? 'no answer'}` : lookText(found)));

@@ -3,7 +3,7 @@ import { GIT_ACCESS, type GitAccess, type SeenHostKey } from '@berth/wire/git';
 import type { LookPayload } from '@berth/wire/look';
 import type { BuildPayload } from '@berth/wire/task';
 import { BY_LOOK, hostName, PINNED, presented, type StoredKey, trustedKeys } from '../domain/git-hosts.ts';
-import { isRepositoryLook } from '../domain/repository-looks.ts';
+import { isRepositoryLook, type RepositoryLookRecord } from '../domain/repository-looks.ts';
 import { mayUse, remoteOf, usernameOf } from '../domain/git-token.ts';
 import type { TaskRecord } from '../domain/records.ts';
 import type { ApiDeps } from './deps.ts';
@@ -13,13 +13,19 @@ type Deps = Pick<ApiDeps, 'stores' | 'vault' | 'now'>;
 export type GitAccessOf = (task: TaskRecord) => Promise<GitAccess | null>;
 
 export function createGitAccess({ stores, vault }: Deps): GitAccessOf {
+  /** Returns the project whose access a look may use; null if the project has moved to another address since the request. */
+  async function projectOf({ payload: { project_id, git_url } }: RepositoryLookRecord): Promise<string | null> {
+    const [project] = project_id === undefined ? [] : await stores.projects.getMany([project_id]);
+    return project !== undefined && project.deleting_at === null && project.git_url === git_url ? project.id : null;
+  }
+
   return async (task) => {
     if (task.kind !== 'build' && task.kind !== 'look') return null;
     const node = await stores.nodes.standing(task.node_id);
     if (node?.capabilities?.includes(GIT_ACCESS) !== true) return null;
     const { git_url } = task.payload as BuildPayload | LookPayload;
-    const id = task.project_id;
-    // A look before a project exists: trusted host keys, and no key or token of any project.
+    const id = isRepositoryLook(task) ? await projectOf(task) : task.project_id;
+    // A look for no project: trusted host keys, and no key or token of any project.
     if (id === null) return { hosts: hostsOf(await stores.gitHosts.all()) };
     const [stored, key, token] = await Promise.all([stores.gitHosts.all(), stores.deployKeys.get(id), stores.gitTokens.get(id)]);
     const access: GitAccess = { hosts: hostsOf(stored) };

@@ -1,4 +1,4 @@
-/** Looks into repositories before their projects exist: which builder looks, and the rules of its report. Pure. */
+/** Looks into repositories, before their projects exist or for a project: which builder looks, and the rules of its report. Pure. */
 import { isRepositoryFound, REPOSITORY_LOOK_CAPABILITY, type RepositoryLookPayload } from '@berth/wire/repository-look';
 import type { TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
@@ -29,9 +29,9 @@ export type NewRepositoryLook = {
 export type RepositoryLookRecord = TaskRecord<'look'> & { payload: RepositoryLookPayload };
 
 export type RepositoryLookStore = {
-  /** Returns the look of the same repository and branch that is open or fresh, or null. */
-  same(of: Pick<RepositoryLookPayload, 'git_url' | 'branch'>, now: number): Promise<RepositoryLookRecord | null>;
-  /** Creates its task, unless one of the same repository and branch is open. Removes old ones. Throws too_many_requests. */
+  /** Returns the look of the same repository, branch and project that is open or fresh, or null. */
+  same(of: Omit<RepositoryLookPayload, 'repository'>, now: number): Promise<RepositoryLookRecord | null>;
+  /** Creates its task, unless one of the same repository, branch and project is open. Removes old ones. Throws too_many_requests. */
   create(look: NewRepositoryLook, now: number): Promise<RepositoryLookRecord>;
   /** Throws not_found, also for other tasks. */
   get(id: string): Promise<RepositoryLookRecord>;

@@ -1,5 +1,5 @@
 /**
- * `look` tasks without a project: looks into a repository before its project exists. No plan creates or ends them.
+ * `look` tasks into a repository. Their rows name no project, because no plan creates or ends them; a payload may name one.
  *
  * pending -> running (claimed) -> completed | failed (reported)
  * pending, running -> lost (deadline passed, lease expired, control plane stopped)
@@ -32,9 +32,14 @@ const recordOf = (row: Row<'tasks'>): RepositoryLookRecord => {
   return task;
 };
 
-type Asked = Pick<RepositoryLookPayload, 'git_url' | 'branch'>;
+type Asked = Omit<RepositoryLookPayload, 'repository'>;
 /** Equal requests get the same text in the table, so the order of the fields matters. */
-const payloadOf = ({ git_url, branch }: Asked): RepositoryLookPayload => ({ repository: true, git_url, branch });
+const payloadOf = ({ git_url, branch, project_id }: Asked): RepositoryLookPayload => ({
+  repository: true,
+  git_url,
+  branch,
+  ...(project_id === undefined ? {} : { project_id }),
+});
 
 /** The index tasks_project_kind finds them. */
 const isLook = sql<boolean>`project_id is null and kind = 'look'`;

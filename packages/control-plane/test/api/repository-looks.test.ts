@@ -1,11 +1,11 @@
-/** Looks into repositories before their projects exist: through the API and as a builder gets them. */
+/** Looks into repositories, before their projects exist and for a project: through the API and as a builder gets them. */
 import { GIT_ACCESS } from '@berth/wire/git';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { REPOSITORY_LOOK_CAPABILITY, type RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { DEFAULT_LIMITS } from '../../src/domain/facts.ts';
 import { type Api, createApi, createProject, onceOnly, type Reply, rulesOf } from './harness.ts';
 
@@ -287,4 +287,112 @@ it('keeps ended looks for minutes only, and answers 404 for another task', async
   const gone = await api.call('getRepositoryLook', { params: { id: String(json['id']) }, as: 'developer' });
   expect(gone.status).toBe(404);
   expect(node).not.toBe('');
+});
+
+describe('a look for a project', () => {
+  const TOKEN = 'canary-0123456789';
+  const forProject = (over: Record<string, unknown> = {}, as: 'developer' | 'viewer' | 'admin' = 'developer'): Promise<Reply> =>
+    api.call('createRepositoryLook', { body: { project_id: 'shop', ...over }, as });
+  const idOf = async (role: string): Promise<string> => (await api.stores.users.findByEmail(`${role}@example.com`))?.id ?? '';
+  const members = async (list: { user_id: string; role: string }[]): Promise<void> => {
+    const reply = await api.call('patchProject', { as: 'admin', params: { id: 'shop' }, body: { members: list } });
+    expect(reply.status, reply.text).toBe(200);
+  };
+  let node: string;
+  beforeEach(async () => {
+    await createProject(api, { git_url: URL_ });
+    await api.call('putGitToken', { params: { id: 'shop' }, body: { token: TOKEN } });
+    await api.call('createDeployKey', { params: { id: 'shop' } });
+    node = await builder();
+  });
+
+  it('uses the deploy key and the git token of the project, and nobody gets them from the API', async () => {
+    const asked = await forProject({ branch: 'next' });
+    const { id } = await api.stores.projects.get((await api.stores.projects.idOf('shop')) ?? '');
+    expect(asked).toMatchObject({ status: 200, json: { state: 'waiting', git_url: URL_, branch: 'next', project_id: id } });
+    const { lease, git } = await claim(String(asked.json['id']));
+    expect(git).toMatchObject({ token: { host: 'git.example.com', token: TOKEN }, deploy_key: { private_key: expect.any(String) } });
+    expect(JSON.stringify(await tasksOf(node))).not.toContain(TOKEN);
+    await report(String(asked.json['id']), lease, { status: 'completed', result: FOUND });
+    expect(await look(asked.json['id'])).toMatchObject({ state: 'done', found: FOUND, project_id: id });
+  });
+
+  it.each([
+    ['another host', 'https://attacker.example.net/team/shop.git'],
+    ['another repository of the same host', 'https://git.example.com/attacker/shop.git'],
+    ['the same repository over ssh', 'ssh://git@git.example.com/team/shop.git'],
+    ['another port', 'https://git.example.com:8443/team/shop.git'],
+  ])('is refused for %s', async (_what, git_url) => {
+    const reply = await forProject({ git_url });
+    expect([reply.status, rulesOf(reply)]).toEqual([422, ['git_url:of_project']]);
+    expect(await tasksOf(node)).toEqual([]);
+    expect((await forProject({ git_url: URL_ })).status).toBe(200);
+  });
+
+  it('gets no access if the project has moved to another address before the builder claims it', async () => {
+    const { json } = await forProject();
+    const moved = await api.call('patchProject', { params: { id: 'shop' }, body: { git_url: 'https://git.example.com/new/shop.git' } });
+    expect(moved.status).toBe(200);
+    expect(Object.keys((await claim(String(json['id']))).git as object)).toEqual(['hosts']);
+  });
+
+  it('gets no access if the project is being deleted, and cannot be asked for then', async () => {
+    const { json } = await forProject();
+    expect((await api.call('deleteProject', { params: { id: 'shop' } })).status).toBe(202);
+    const gone = await forProject();
+    expect([gone.status, gone.json['code'] ?? rulesOf(gone)]).toEqual([409, 'being_deleted']);
+    expect(Object.keys((await claim(String(json['id']))).git as object)).toEqual(['hosts']);
+  });
+
+  it('gets no token over another scheme than https', async () => {
+    await api.call('patchProject', { params: { id: 'shop' }, body: { git_url: 'ssh://git@git.example.com/team/shop.git' } });
+    const { json } = await forProject();
+    expect(Object.keys((await claim(String(json['id']))).git as object).sort()).toEqual(['deploy_key', 'hosts']);
+  });
+
+  it('never shares its answer with a look for no project or for another one', async () => {
+    await createProject(api, { name: 'other', domain_prefix: 'other', git_url: URL_ });
+    const ids = [await forProject(), await ask(), await forProject({ project_id: 'other' })].map(({ json }) => json['id']);
+    expect(new Set(ids).size).toBe(3);
+    expect((await forProject()).json['id']).toBe(ids[0]);
+  });
+
+  it('is for those who may edit the project; for others it does not exist', async () => {
+    const { json } = await forProject();
+    const read = (as: 'developer' | 'admin') => api.call('getRepositoryLook', { params: { id: String(json['id']) }, as });
+    expect((await forProject({}, 'viewer')).status).toBe(403);
+    await members([{ user_id: await idOf('viewer'), role: 'viewer' }]);
+    const hidden = await forProject();
+    const unknown = await forProject({ project_id: 'nothing' });
+    expect([hidden.status, rulesOf(hidden), hidden.json['detail']]).toEqual([422, ['project_id:exists'], unknown.json['detail']]);
+    const never = await api.call('getRepositoryLook', { params: { id: 'nothing' }, as: 'developer' });
+    expect([(await read('developer')).status, (await read('developer')).json['detail']]).toEqual([404, never.json['detail']]);
+    expect((await read('admin')).status).toBe(200);
+    await members([{ user_id: await idOf('developer'), role: 'viewer' }]);
+    expect([(await forProject()).status, (await read('developer')).status]).toEqual([403, 404]);
+    await members([{ user_id: await idOf('developer'), role: 'developer' }]);
+    expect([(await forProject()).status, (await read('developer')).status]).toEqual([200, 200]);
+  });
+
+  it('ends the held request of somebody who loses the project meanwhile', async () => {
+    const { json } = await forProject();
+    const input = { params: { id: String(json['id']) }, as: 'developer' as const };
+    const etag = String((await api.call('getRepositoryLook', input)).headers['etag']);
+    const held = api.call('getRepositoryLook', { ...input, query: { wait: 30 }, headers: { 'if-none-match': etag } });
+    await members([{ user_id: await idOf('viewer'), role: 'viewer' }]);
+    const { lease } = await claim(String(json['id']));
+    await report(String(json['id']), lease, { status: 'completed', result: FOUND });
+    expect((await held).status).toBe(404);
+    expect((await held).text).not.toContain('trunk');
+  });
+
+  it('says which access to check, and needs an address without a project', async () => {
+    const { json } = await forProject();
+    const { lease } = await claim(String(json['id']));
+    const error = { code: 'git_credentials', message: 'Git access was refused' };
+    await report(String(json['id']), lease, { status: 'failed', result: { error } });
+    expect((await look(json['id'])).error?.message).toBe('Git access was refused. Check the deploy key or the git token of the project');
+    const nothing = await api.call('createRepositoryLook', { body: {}, as: 'developer' });
+    expect([nothing.status, rulesOf(nothing)]).toEqual([422, ['git_url:required']]);
+  });
 });

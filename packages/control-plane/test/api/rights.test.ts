@@ -148,6 +148,13 @@ describe('a project that the caller may not see', () => {
     },
   );
 
+  test('a look into a repository for it is refused as for one that does not exist', async () => {
+    const ask = (project_id: string) => api.call('createRepositoryLook', { as: 'developer', body: { project_id } });
+    expect(rulesOf(await ask(hidden.project))).toEqual(['project_id:exists']);
+    expect(said(await ask('hidden-one'), hidden)).toEqual(said(await ask('nothing'), NOTHING));
+    expect((await ask('open-one')).status).toBe(200);
+  });
+
   test('a conflict with its name or prefix does not say more than that they are taken', async () => {
     const reply = await api.call('createProject', {
       as: 'developer',

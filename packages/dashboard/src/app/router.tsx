@@ -74,4 +74,8 @@ declare module '@tanstack/react-router' {
   interface Register {
     router: typeof router;
   }
+  interface HistoryState {
+    /** Why the first deployment of a new project did not begin. */
+    notDeployed?: string;
+  }
 }

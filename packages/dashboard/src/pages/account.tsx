@@ -1,4 +1,5 @@
 import { ROLES, type Role } from '@berth/wire/vocabulary';
+import { ApiError } from '@berth/wire/client';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { hasRole, useMe } from '../app/session.tsx';
@@ -7,9 +8,9 @@ import { reportProblem } from '../api/connection.ts';
 import { useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
-import { Empty } from '../parts/command.tsx';
+import { Command, Empty } from '../parts/command.tsx';
 import { useProjectNames } from '../parts/names.ts';
-import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { fieldErrors, FormProblem, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Copy } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
@@ -47,13 +48,20 @@ export const Page = () => {
     setNext('');
   });
   const errors = { ...fieldErrors(create.error), ...fieldErrors(password.error) };
+  const [signOutError, setSignOutError] = useState<unknown>(null);
   const signOut = async (): Promise<void> => {
-    await call('logout', {}).catch(() => undefined);
+    try {
+      await call('logout', {});
+    } catch (error) {
+      // The cookie still signs this browser in, and the person must know it.
+      if (!(error instanceof ApiError && error.status === 401)) return setSignOutError(error);
+    }
     reportProblem('signed_out');
     location.assign('/');
   };
   return (
     <Head title="Your account" lead={`${me.email}, role ${me.role}`} actions={<Button onClick={() => void signOut()}>Sign out</Button>}>
+      {signOutError !== null && <Problem error={signOutError} what="Signing out" />}
       {secret !== null && (
         <Note tone="warn" title="Copy the token now; it is not shown again" live onClose={() => setSecret(null)}>
           <Row>
@@ -88,7 +96,7 @@ export const Page = () => {
               onChange={setProjects}
               error={errors['projects']}
             />
-            {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Creating the token" />}
+            <FormProblem error={create.error} what="Creating the token" fields={['name', 'expires_at', 'projects']} />
             <Row>
               <Button type="submit" look="main" busy={create.busy}>
                 Create
@@ -97,7 +105,7 @@ export const Page = () => {
           </Column>
         </form>
       </Panel>
-      <Panel flush title="API tokens" id="tokens">
+      <Panel flush title="API tokens" id="tokens" actions={<Command words={['token', 'list']} />}>
         {revoke.error !== null && revoke.error !== undefined && <Problem error={revoke.error} what="Revoking" />}
         <Answer query={tokens.query} what="the tokens">
           {() =>
@@ -162,7 +170,7 @@ export const Page = () => {
                 required
               />
             </Columns>
-            {password.error !== null && password.error !== undefined && <Problem error={password.error} what="Changing the password" />}
+            <FormProblem error={password.error} what="Changing the password" fields={['old_password', 'new_password']} />
             <Row>
               <Button type="submit" busy={password.busy}>
                 Change

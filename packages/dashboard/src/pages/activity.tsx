@@ -4,7 +4,7 @@ import { Page as Head } from '../app/page.tsx';
 import { hasRole, useMe } from '../app/session.tsx';
 import { useEvents, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
-import { Empty } from '../parts/command.tsx';
+import { Command, Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
@@ -20,6 +20,11 @@ const KINDS = ['events', 'deployment', 'audit'] as const;
 /** The control plane searches for at most this many characters. */
 const LONGEST_SEARCH = 253;
 type Kind = (typeof KINDS)[number];
+const COMMANDS: Readonly<Record<Kind, readonly string[]>> = {
+  events: ['events'],
+  deployment: ['deployment', 'list', '--all'],
+  audit: ['audit'],
+};
 
 export const Page = () => {
   const navigate = useNavigate();
@@ -28,7 +33,7 @@ export const Page = () => {
   const kind: Kind = KINDS.find((one) => one === search['kind']) ?? 'events';
   const go = (next: Record<string, string>): void => void navigate({ to: '/activity', search: next as never, replace: true });
   return (
-    <Head title="Activity">
+    <Head title="Activity" actions={<Command words={COMMANDS[kind]} />}>
       <Row>
         <Choice
           label="Show"

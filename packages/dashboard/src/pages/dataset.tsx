@@ -10,7 +10,7 @@ import { useAll } from '../parts/attention.ts';
 import { Command, Empty } from '../parts/command.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
-import { Problem } from '../parts/problem.tsx';
+import { dialogError, Problem } from '../parts/problem.tsx';
 import { DatasetStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { bytesText, countText } from '../parts/time-text.ts';
@@ -37,7 +37,8 @@ export const Page = () => {
 function Loaded({ dataset }: { dataset: Dataset }) {
   const reasonAgainst = useReasons();
   const [asking, setAsking] = useState(false);
-  const scan = useChange('scanDataset', () => setAsking(false));
+  const scan = useChange('scanDataset');
+  const accept = useChange('scanDataset', () => setAsking(false));
   const params = { id: dataset.id };
   const suspicious = dataset.status === 'suspicious';
   return (
@@ -91,13 +92,17 @@ function Loaded({ dataset }: { dataset: Dataset }) {
       <History dataset={dataset} />
       <Confirm
         open={asking}
-        onClose={() => setAsking(false)}
+        onClose={() => {
+          setAsking(false);
+          accept.reset();
+        }}
         title="Accept the loss?"
         action="Accept"
         danger
         typed={dataset.name}
-        busy={scan.busy}
-        onConfirm={() => void scan.run({ params, body: { accept_loss: true } })}
+        busy={accept.busy}
+        error={dialogError(accept.error)}
+        onConfirm={() => void accept.run({ params, body: { accept_loss: true } })}
       >
         <Text>The folder as it is now becomes the next version, with the missing files removed.</Text>
       </Confirm>

@@ -13,12 +13,14 @@ import { PageLink, Text } from '../ui/text.tsx';
 export const Page = () => {
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   return (
-    <Head title="Datasets" actions={<Command words={['dataset', 'create', 'NAME', 'FOLDER']} />}>
+    <Head title="Datasets" actions={<Command words={['dataset', 'create', 'NAME', '--nfs-path', 'FOLDER']} />}>
       <Panel flush>
         <Answer query={datasets.query} what="the datasets">
           {() =>
             datasets.items.length === 0 ? (
-              <Empty words={['dataset', 'create', 'NAME', 'FOLDER']}>No datasets yet. Register a folder of the shared storage:</Empty>
+              <Empty words={['dataset', 'create', 'NAME', '--nfs-path', 'FOLDER']}>
+                No datasets yet. Register a folder of the shared storage:
+              </Empty>
             ) : (
               <>
                 <Table

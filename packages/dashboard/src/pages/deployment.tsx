@@ -72,6 +72,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       }
       actions={
         <>
+          <Command words={['deployment', 'show', deployment.id]} />
           {project.data !== undefined && (
             <PageLink to="/projects/$name" params={{ name }} size="sm">
               Project {name}

@@ -7,12 +7,15 @@ import { call } from '../api/client.ts';
 import { queries, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Command } from '../parts/command.tsx';
-import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { fieldErrors, FormProblem, problemText } from '../parts/problem.tsx';
 import { LookStatus, proposedDockerfile, useRepositoryLook } from '../parts/repository.tsx';
 import { Button } from '../ui/controls.tsx';
 import { ManySelect, NumberField, Switch } from '../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 import { TextField } from '../ui/text-field.tsx';
+
+/** The fields at which the form shows an error. */
+const SHOWN = ['git_url', 'name', 'domain_prefix', 'branch', 'dockerfile_path', 'container_port', 'auth_required', 'datasets'];
 
 /** The name of the repository, as a DNS label. */
 export const nameOf = (address: string): string =>
@@ -66,11 +69,15 @@ export const Page = () => {
       },
     });
     if (project === null) return;
-    // The project exists now, so its page shows an error of the deployment.
-    const deployment = await call('createDeployment', { params: { id: project.id }, body: {} }).catch(() => null);
+    const deployed = await call('createDeployment', { params: { id: project.id }, body: {} }).then(
+      ({ id }) => ({ id }),
+      (error: unknown) => ({ problem: problemText(error) }),
+    );
     await queries.invalidateQueries();
-    if (deployment === null) void navigate({ to: '/projects/$name', params: { name: project.name } });
-    else void navigate({ to: '/deployments/$id', params: { id: deployment.id } });
+    if ('id' in deployed) return void navigate({ to: '/deployments/$id', params: { id: deployed.id } });
+    // The project exists now, so its page shows why the first deployment did not begin.
+    const state = (present: object) => ({ ...present, notDeployed: deployed.problem });
+    void navigate({ to: '/projects/$name', params: { name: project.name }, state });
   }
   return (
     <Head title="New project" lead="Berth builds the Dockerfile of a git repository and publishes it at an address of its own.">
@@ -140,14 +147,15 @@ export const Page = () => {
                 value={uses}
                 onChange={setUses}
                 options={datasets.items.map(({ id, name: label }) => ({ value: id, label }))}
+                error={errors['datasets']}
               />
             )}
-            {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Creating the project" />}
+            <FormProblem error={create.error} what="Creating the project" fields={SHOWN} />
             <Row>
               <Button type="submit" look="main" reason={reason} busy={busy}>
                 Create and deploy
               </Button>
-              <Command words={['init', '--name', shownName === '' ? 'shop' : shownName]} />
+              <Command words={['project', 'create', shownName === '' ? 'shop' : shownName, ...(git === '' ? [] : ['--git-url', git])]} />
             </Row>
           </Column>
         </form>

@@ -8,7 +8,7 @@ import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { DiskBar } from '../parts/disk.tsx';
-import { Problem } from '../parts/problem.tsx';
+import { dialogError, Problem } from '../parts/problem.tsx';
 import { NodeStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { bytesText, countText } from '../parts/time-text.ts';
@@ -194,12 +194,15 @@ function Loaded({ node }: { node: Node }) {
       </Columns>
       <Confirm
         open={asking}
-        onClose={() => setAsking(false)}
+        onClose={() => {
+          setAsking(false);
+          drain.reset();
+        }}
         title={`Drain ${node.hostname}?`}
         action="Drain"
         danger
         busy={drain.busy}
-        error={drain.error instanceof Error ? drain.error.message : null}
+        error={dialogError(drain.error)}
         onConfirm={() => void drain.run({ params })}
       >
         <Text>

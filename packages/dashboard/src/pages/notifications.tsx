@@ -5,9 +5,9 @@ import { hasRole, useMe } from '../app/session.tsx';
 import { useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
-import { Empty } from '../parts/command.tsx';
+import { Command, Empty } from '../parts/command.tsx';
 import { useProjectNames } from '../parts/names.ts';
-import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { fieldErrors, FormProblem, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Copy, Menu } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
@@ -70,13 +70,11 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
         </Note>
       )}
       {error !== null && error !== undefined && <Problem error={error} what="The action" />}
-      <Panel flush title="Targets" id="targets">
+      <Panel flush title="Targets" id="targets" actions={<Command words={['notification', 'list']} />}>
         <Answer query={list.query} what="the notifications">
           {() =>
             list.items.length === 0 ? (
-              <Empty words={['notification', 'create', 'ops', '--kind', 'webhook', '--target', 'https://hooks.example.org/berth']}>
-                Nobody is told of problems yet.
-              </Empty>
+              <Empty words={['notification', 'create', 'ops', '--kind', 'webhook']}>Nobody is told of problems yet.</Empty>
             ) : (
               <Table
                 label="Notifications"
@@ -162,7 +160,7 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
               options={projects.items.map(({ id, name: label }) => ({ value: id, label }))}
               error={errors['projects']}
             />
-            {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Creating" />}
+            <FormProblem error={create.error} what="Creating" fields={['name', 'target', 'on', 'projects']} />
             <Row>
               <Button
                 type="submit"

@@ -3,7 +3,7 @@ import { Page as Head } from '../app/page.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { useAll, useAttention } from '../parts/attention.ts';
-import { Empty } from '../parts/command.tsx';
+import { Command, Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
@@ -116,6 +116,7 @@ export const Page = () => {
   return (
     <Head
       title="Overview"
+      actions={<Command words={['status', '--all']} />}
       lead={
         !isKnown ? undefined : needs.length > 0 ? (
           <Status mark="warn" strong>

@@ -6,7 +6,8 @@ import { useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { AdminOnly } from '../parts/admin-only.tsx';
 import { Answer } from '../parts/answer.tsx';
-import { fieldErrors, Problem } from '../parts/problem.tsx';
+import { Command } from '../parts/command.tsx';
+import { fieldErrors, FormProblem, Problem } from '../parts/problem.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Menu } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
@@ -43,17 +44,18 @@ function People() {
               <TextField label="E-mail address" type="email" value={email} onChange={setEmail} error={errors['email']} required />
               <Select label="Role" value={role} onChange={setRole} options={ROLES.map((value) => ({ value, label: value }))} />
             </Columns>
-            {create.error !== null && create.error !== undefined && <Problem error={create.error} what="Adding" />}
+            <FormProblem error={create.error} what="Adding" fields={['email']} />
             <Row>
               <Button type="submit" look="main" busy={create.busy}>
                 Add
               </Button>
+              <Command words={['user', 'create', email === '' ? 'ada@example.org' : email, '--role', role]} />
             </Row>
           </Column>
         </form>
       </Panel>
       {patch.error !== null && patch.error !== undefined && <Problem error={patch.error} what="The change" />}
-      <Panel flush title="Users" id="users">
+      <Panel flush title="Users" id="users" actions={<Command words={['user', 'list']} />}>
         <Answer query={users.query} what="the users">
           {() => (
             <Table

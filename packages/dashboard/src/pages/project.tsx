@@ -1,6 +1,6 @@
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
 import type { Project } from '@berth/wire/project';
-import { useNavigate, useParams } from '@tanstack/react-router';
+import { useNavigate, useParams, useRouterState } from '@tanstack/react-router';
 import { lazy, Suspense, useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useProjectReasons } from '../app/session.tsx';
@@ -11,12 +11,12 @@ import { Command } from '../parts/command.tsx';
 import { commitText, Deployments } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
 import { LogView } from '../parts/log-view.tsx';
-import { Problem } from '../parts/problem.tsx';
+import { dialogError, Problem } from '../parts/problem.tsx';
 import { HealthStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Button, Menu } from '../ui/controls.tsx';
 import { Tabs } from '../ui/data.tsx';
-import { Ghost } from '../ui/feedback.tsx';
+import { Ghost, Note } from '../ui/feedback.tsx';
 import { Column, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Status } from '../ui/status.tsx';
@@ -75,6 +75,7 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
   const stop = useChange('stopProject', () => setAsking(null));
   const rollback = useChange('rollback', open);
   const params = { id: project.id };
+  const notDeployed = useRouterState({ select: ({ location }) => location.state.notDeployed });
   const error = deploy.error ?? restart.error ?? start.error ?? rollback.error;
   return (
     <Head
@@ -112,7 +113,15 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
         </>
       }
     >
-      {error !== null && error !== undefined && <Problem error={error} what="The action" />}
+      {error !== null && error !== undefined ? (
+        <Problem error={error} what="The action" />
+      ) : (
+        notDeployed !== undefined && (
+          <Note tone="bad" title="The project was created, but its first deployment did not begin" live>
+            {notDeployed}
+          </Note>
+        )
+      )}
       <Tabs
         label="Parts of the project"
         tabs={TABS.map(([key, label]) =>
@@ -124,12 +133,15 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
       <Body project={project} tab={tab} deployments={deployments} />
       <Confirm
         open={asking === 'stop'}
-        onClose={() => setAsking(null)}
+        onClose={() => {
+          setAsking(null);
+          stop.reset();
+        }}
         title={`Stop ${project.name}?`}
         action="Stop"
         danger
         busy={stop.busy}
-        error={stop.error === null || stop.error === undefined ? null : (stop.error as Error).message}
+        error={dialogError(stop.error)}
         onConfirm={() => void stop.run({ params })}
       >
         <Text>

@@ -8,7 +8,7 @@ import { useReasons } from '../app/session.tsx';
 import { ask, useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { useAttention } from '../parts/attention.ts';
-import { Empty } from '../parts/command.tsx';
+import { Command, Empty } from '../parts/command.tsx';
 import { commitText } from '../parts/deployments.tsx';
 import { More } from '../parts/more.tsx';
 import { DeploymentStatus, HealthStatus } from '../parts/states.tsx';
@@ -54,9 +54,12 @@ export const Page = () => {
     <Head
       title="Projects"
       actions={
-        <Button look="main" reason={reason} onClick={() => void navigate({ to: '/projects/new' })}>
-          New project
-        </Button>
+        <>
+          <Command words={['project', 'list']} />
+          <Button look="main" reason={reason} onClick={() => void navigate({ to: '/projects/new' })}>
+            New project
+          </Button>
+        </>
       }
     >
       <Row>
@@ -73,7 +76,7 @@ export const Page = () => {
           {() =>
             projects.items.length === 0 ? (
               find === '' ? (
-                <Empty words={['init']}>No projects yet. In the folder of a repository, run:</Empty>
+                <Empty words={['project', 'create']}>No projects yet. In the folder of a repository, run:</Empty>
               ) : (
                 <Empty>No project has this in its name, address or repository.</Empty>
               )

@@ -1,7 +1,7 @@
 import { Page as Head } from '../app/page.tsx';
 import { useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
-import { Empty } from '../parts/command.tsx';
+import { Command, Empty } from '../parts/command.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
@@ -16,6 +16,7 @@ export const Page = () => {
   return (
     <Head
       title="Routes"
+      actions={<Command words={['deployment', 'list', '--all', '--status', 'running']} />}
       lead="The proxy serves these addresses. A deployment counts as running only after the proxy confirmed its route; its story says when."
     >
       <Panel flush>

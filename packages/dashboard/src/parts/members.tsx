@@ -1,4 +1,5 @@
 /** Members of a project: who sees it, besides admins. */
+import { ApiError } from '@berth/wire/client';
 import type { Member, Project } from '@berth/wire/project';
 import { MEMBER_ROLES } from '@berth/wire/project';
 import { useEffect, useState } from 'react';
@@ -14,7 +15,7 @@ import { Text } from '../ui/text.tsx';
 import { useChange } from './actions.tsx';
 import { Answer } from './answer.tsx';
 import { Command } from './command.tsx';
-import { Problem } from './problem.tsx';
+import { dialogError, FormProblem, Problem } from './problem.tsx';
 
 const ROLE_TEXTS = { viewer: 'viewer: reads', developer: 'developer: reads and changes' } as const;
 const ROLE_OPTIONS = MEMBER_ROLES.map((value) => ({ value, label: ROLE_TEXTS[value] }));
@@ -37,20 +38,20 @@ function MembersForm({ project }: { project: Project }) {
   const [user, setUser] = useState('');
   const [role, setRole] = useState<Member['role']>('developer');
   const [lastOne, setLastOne] = useState(false);
-  const change = useChange('patchProject', () => {
-    setUser('');
-    setLastOne(false);
-  });
-  const { members } = project;
+  const add = useChange('patchProject', () => setUser(''));
+  const change = useChange('patchProject', () => setLastOne(false));
+  // The list and its ETag are of one answer: with the list of another one, the change could undo that of another person.
+  const { members } = tagged.data?.answer ?? project;
   const emails = new Map(users.items.map(({ id, email }) => [id, email]));
-  const save = (next: Member[]): void => {
+  const save = (next: Member[], by = change): void => {
     const etag = tagged.data?.etag;
-    void change.run({
+    void by.run({
       params: { id: project.id },
       body: { members: next },
       ...(etag === null || etag === undefined ? {} : { headers: { 'if-match': etag } }),
     });
   };
+  const wrong = add.error instanceof ApiError ? add.error.problem?.errors?.find(({ field }) => field.startsWith('members')) : undefined;
   const others = users.items.filter(({ id }) => !members.some(({ user_id }) => user_id === id));
   const without = (id: string): Member[] => members.filter(({ user_id }) => user_id !== id);
   const impossible = useProjectReasons(project)('edit_members');
@@ -66,7 +67,7 @@ function MembersForm({ project }: { project: Project }) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null && !change.busy) save([...members, { user_id: user, role }]);
+            if (reason === null && !add.busy) save([...members, { user_id: user, role }], add);
           }}
         >
           <Column gap="sm">
@@ -76,6 +77,7 @@ function MembersForm({ project }: { project: Project }) {
                 value={user}
                 onChange={setUser}
                 options={[{ value: '', label: 'choose' }, ...others.map(({ id, email }) => ({ value: id, label: email }))]}
+                error={wrong?.message}
               />
               <Select
                 label="Role in this project"
@@ -85,9 +87,9 @@ function MembersForm({ project }: { project: Project }) {
                 options={ROLE_OPTIONS}
               />
             </Columns>
-            {change.error !== null && change.error !== undefined && <Problem error={change.error} what="Saving" />}
+            <FormProblem error={add.error} what="Saving" fields={['members']} />
             <Row>
-              <Button type="submit" look="main" reason={reason} busy={change.busy}>
+              <Button type="submit" look="main" reason={reason} busy={add.busy}>
                 Add
               </Button>
               <Command
@@ -97,7 +99,8 @@ function MembersForm({ project }: { project: Project }) {
           </Column>
         </form>
       </Panel>
-      <Panel flush title="Members" id="members">
+      {!lastOne && change.error !== null && change.error !== undefined && <Problem error={change.error} what="The change" />}
+      <Panel flush title="Members" id="members" actions={<Command words={['project', 'members', 'list', project.name]} />}>
         <Answer query={users.query} what="the people">
           {() =>
             members.length === 0 ? (
@@ -142,12 +145,15 @@ function MembersForm({ project }: { project: Project }) {
       </Panel>
       <Confirm
         open={lastOne}
-        onClose={() => setLastOne(false)}
+        onClose={() => {
+          setLastOne(false);
+          change.reset();
+        }}
         title="Remove the last member?"
         action="Remove"
         danger
         busy={change.busy}
-        error={change.error === null || change.error === undefined ? null : (change.error as Error).message}
+        error={dialogError(change.error)}
         onConfirm={() => save([])}
       >
         <Text>Without a member every user sees {project.name}.</Text>

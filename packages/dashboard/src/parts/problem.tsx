@@ -2,7 +2,7 @@
 import { ApiError } from '@berth/wire/client';
 import { isAway } from '../api/client.ts';
 import { Button } from '../ui/controls.tsx';
-import { Note } from '../ui/feedback.tsx';
+import { Note, Spoken } from '../ui/feedback.tsx';
 import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 
@@ -17,6 +17,42 @@ export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
   }
   return found;
 }
+
+/**
+ * Returns what a form says besides its fields; null: all errors stand at `fields`, the fields at which the form shows an error. `rest`:
+ * the errors of other fields, if some stand at a field; null: the whole problem.
+ */
+export function besideFields(error: unknown, fields: readonly string[]): { rest: readonly string[] | null } | null {
+  if (error === null || error === undefined) return null;
+  const errors = error instanceof ApiError ? (error.problem?.errors ?? []) : [];
+  const isShown = ({ field }: { field: string }): boolean => fields.includes(field) || fields.includes(field.split(/[.[]/, 1)[0] ?? field);
+  const others = errors.filter((one) => !isShown(one));
+  if (errors.length > 0 && others.length === 0) return null;
+  return { rest: others.length === errors.length ? null : others.map(({ field, message }) => `${field} ${message}`) };
+}
+
+/** The error of a form, without what stands at its fields. Screen readers hear that fields are wrong. */
+export function FormProblem({ error, what, fields }: { error: unknown; what: string; fields: readonly string[] }) {
+  if (error === null || error === undefined) return null;
+  const beside = besideFields(error, fields);
+  if (beside === null)
+    return (
+      <Spoken>
+        {what} failed: correct {Object.keys(fieldErrors(error)).join(', ')}
+      </Spoken>
+    );
+  if (beside.rest === null) return <Problem error={error} what={what} />;
+  return (
+    <Note tone="bad" title={`${what} failed`} live>
+      {beside.rest.map((text) => (
+        <Text key={text}>{text}</Text>
+      ))}
+    </Note>
+  );
+}
+
+/** The sentence for a dialog; null without an error. */
+export const dialogError = (error: unknown): string | null => (error === null || error === undefined ? null : problemText(error));
 
 export function problemText(error: unknown): string {
   if (isAway(error)) return 'The control plane does not answer. Nothing was changed that Berth knows of; try again.';

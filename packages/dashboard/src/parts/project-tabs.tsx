@@ -18,32 +18,62 @@ import { Code, OutLink, PageLink, Text } from '../ui/text.tsx';
 import { useChange } from './actions.tsx';
 import { Answer } from './answer.tsx';
 import { Command, Empty } from './command.tsx';
-import { fieldErrors, Problem } from './problem.tsx';
+import { dialogError, fieldErrors, FormProblem, Problem } from './problem.tsx';
+import { LookStatus, useRepositoryLook } from './repository.tsx';
 import { CertificateStatus, DatasetStatus } from './states.tsx';
 import { Ago } from './time.tsx';
 import { bytesText, durationText } from './time-text.ts';
 
 type Tab = { project: Project };
 
-export function Env({ project }: Tab) {
+/** The error of an action on a row, above its table. */
+const Problems = ({ of, what }: { of: unknown; what: string }) =>
+  of === null || of === undefined ? null : <Problem error={of} what={what} />;
+
+/** The list and its ETag are of one answer: with the list of another one, a change could undo that of another person. */
+function useTagged(shown: Project): { project: Project; headers: { headers?: { 'if-match': string } } } {
+  const { data } = useAskWithTag('getProject', { params: { id: shown.id } });
+  const etag = data?.etag ?? null;
+  return { project: data?.answer ?? shown, headers: etag === null ? {} : { headers: { 'if-match': etag } } };
+}
+
+export function Env({ project: shown }: Tab) {
+  const { project, headers } = useTagged(shown);
   const reason = useProjectReasons(project)('set_env');
   const secrets = useList('listSecrets', { params: { id: project.id } });
   const [name, setName] = useState('');
   const [value, setValue] = useState('');
   const [isSecret, setIsSecret] = useState(true);
+  /** The variables when the person began to type; null: nothing is typed. */
+  const [seen, setSeen] = useState<Readonly<Record<string, string>> | null>(null);
+  const env = project.env ?? {};
+  const typing =
+    (set: (text: string) => void) =>
+    (text: string): void => {
+      setSeen(seen ?? env);
+      set(text);
+    };
+  const theirs = env[name];
+  const isTheirs = !isSecret && seen !== null && theirs !== seen[name] && theirs !== value;
   const done = (): void => {
     setName('');
     setValue('');
+    setSeen(null);
   };
   const putEnv = useChange('putEnv', done);
   const putSecret = useChange('putSecret', done);
   const deleteEnv = useChange('deleteEnv');
   const deleteSecret = useChange('deleteSecret');
   const id = project.id;
-  const save = (): void =>
-    void (isSecret ? putSecret.run({ params: { id, name }, body: { value } }) : putEnv.run({ params: { id, name }, body: { value } }));
-  const error = putEnv.error ?? putSecret.error ?? deleteEnv.error ?? deleteSecret.error;
+  const save = (): void => {
+    putEnv.reset();
+    putSecret.reset();
+    if (isSecret) void putSecret.run({ params: { id, name }, body: { value } });
+    else void putEnv.run({ params: { id, name }, body: { value }, ...headers });
+  };
+  const error = putEnv.error ?? putSecret.error;
   const fields = fieldErrors(error);
+  const notYet = reason ?? (name === '' ? 'it needs a name' : isTheirs ? 'choose between their value and yours first' : null);
   return (
     <Column>
       <Note>A change takes effect with the next deployment.</Note>
@@ -51,37 +81,50 @@ export function Env({ project }: Tab) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null && name !== '') save();
+            if (notYet === null) save();
           }}
         >
           <Column gap="sm">
             <Columns most={2}>
-              <TextField label="Name" value={name} onChange={setName} mono error={fields['name'] ?? null} />
-              <TextField label="Value" value={value} onChange={setValue} secret={isSecret} mono error={fields['value'] ?? null} />
+              <TextField label="Name" value={name} onChange={typing(setName)} mono error={fields['name'] ?? null} />
+              <TextField label="Value" value={value} onChange={typing(setValue)} secret={isSecret} mono error={fields['value'] ?? null} />
             </Columns>
             <Checkbox label="Secret: nobody can read the value again" value={isSecret} onChange={setIsSecret} />
-            {error !== null && error !== undefined && <Problem error={error} what="Saving" />}
+            {isTheirs ? (
+              <Note tone="warn" title={`Somebody else ${theirs === undefined ? 'removed' : 'changed'} ${name} meanwhile`} live>
+                <Text>
+                  {theirs === undefined ? (
+                    'theirs: no value'
+                  ) : (
+                    <>
+                      theirs <Code>{theirs}</Code>
+                    </>
+                  )}
+                  , yours <Code>{value}</Code>
+                </Text>
+                <Row>
+                  <Button size="xs" onClick={() => setSeen(env)}>
+                    Replace theirs with mine
+                  </Button>
+                  <Button size="xs" onClick={done}>
+                    Take theirs
+                  </Button>
+                </Row>
+              </Note>
+            ) : (
+              <FormProblem error={error} what="Saving" fields={['name', 'value']} />
+            )}
             <Row>
-              <Button
-                type="submit"
-                look="main"
-                reason={reason ?? (name === '' ? 'it needs a name' : null)}
-                busy={putEnv.busy || putSecret.busy}
-              >
+              <Button type="submit" look="main" reason={notYet} busy={putEnv.busy || putSecret.busy}>
                 Save
               </Button>
-              <Command
-                words={
-                  isSecret
-                    ? ['secret', 'set', name === '' ? 'NAME' : name, '--project', project.name]
-                    : ['env', 'set', `${name === '' ? 'NAME' : name}=VALUE`, '--project', project.name]
-                }
-              />
+              <Command words={[isSecret ? 'secret' : 'env', 'set', name === '' ? 'NAME' : name, '--project', project.name]} />
             </Row>
           </Column>
         </form>
       </Panel>
-      <Panel flush title="Environment variables" id="env">
+      <Panel flush title="Environment variables" id="env" actions={<Command words={['env', 'list', project.name]} />}>
+        <Problems of={deleteEnv.error} what="Removing the variable" />
         {project.env_names.length === 0 ? (
           <Empty>No variables.</Empty>
         ) : (
@@ -101,7 +144,14 @@ export function Env({ project }: Tab) {
                 cell: (row) => (
                   <Menu
                     label={`Actions for ${row}`}
-                    items={[{ label: 'Remove', danger: true, reason, onClick: () => void deleteEnv.run({ params: { id, name: row } }) }]}
+                    items={[
+                      {
+                        label: 'Remove',
+                        danger: true,
+                        reason,
+                        onClick: () => void deleteEnv.run({ params: { id, name: row }, ...headers }),
+                      },
+                    ]}
                   />
                 ),
               },
@@ -109,7 +159,8 @@ export function Env({ project }: Tab) {
           />
         )}
       </Panel>
-      <Panel flush title="Secrets" id="secrets">
+      <Panel flush title="Secrets" id="secrets" actions={<Command words={['secret', 'list', project.name]} />}>
+        <Problems of={deleteSecret.error} what="Deleting the secret" />
         <Answer query={secrets.query} what="the secrets">
           {() =>
             secrets.items.length === 0 ? (
@@ -160,7 +211,7 @@ export function Data({ project }: Tab) {
   const placement = useAsk('placement', { query: { project_id: project.id } });
   return (
     <Column>
-      <Panel flush title="Datasets" id="datasets">
+      <Panel flush title="Datasets" id="datasets" actions={<Command words={['project', 'show', project.name]} />}>
         {project.datasets.length === 0 ? (
           <Empty words={['dataset', 'list']}>The project uses no datasets. These exist:</Empty>
         ) : (
@@ -206,7 +257,7 @@ export function Data({ project }: Tab) {
           />
         )}
       </Panel>
-      <Panel flush title="If it were deployed now" id="placement">
+      <Panel flush title="If it were deployed now" id="placement" actions={<Command words={['placement', project.name]} />}>
         <Answer query={placement} what="the placement">
           {(preview) => (
             <Table
@@ -246,25 +297,19 @@ export function Data({ project }: Tab) {
 
 export function Domains({ project }: Tab) {
   const domains = useAsk('projectDomains', { params: { id: project.id } });
-  const tagged = useAskWithTag('getProject', { params: { id: project.id } });
+  const { project: current, headers } = useTagged(project);
   const reason = useProjectReasons(project)('edit_project');
   const [typed, setTyped] = useState('');
   const [removing, setRemoving] = useState<string | null>(null);
-  const change = useChange('patchProject', () => {
-    setTyped('');
-    setRemoving(null);
-  });
-  /** The list and its ETag are of one answer: with the list of another one, the change could undo that of another person. */
-  const save = (next: (present: readonly string[]) => string[]): void => {
-    if (tagged.data === undefined) return;
-    const { answer, etag } = tagged.data;
-    void change.run({
-      params: { id: project.id },
-      body: { domains: next(answer.domains) },
-      ...(etag === null ? {} : { headers: { 'if-match': etag } }),
-    });
+  const add = useChange('patchProject', () => setTyped(''));
+  const remove = useChange('patchProject', () => setRemoving(null));
+  const isRead = headers.headers !== undefined;
+  const notYet = reason ?? (isRead ? (typed === '' ? 'it needs a domain' : null) : 'the project is not read yet');
+  const save = (change: typeof add, domains: string[]): void => {
+    if (isRead) void change.run({ params: { id: project.id }, body: { domains }, ...headers });
   };
-  const notYet = reason ?? (tagged.data === undefined ? 'the project is not read yet' : typed === '' ? 'it needs a domain' : null);
+  /** The list is sent as a whole; the form has one field for it. */
+  const wrong = add.error instanceof ApiError ? add.error.problem?.errors?.find(({ field }) => field.startsWith('domains')) : undefined;
   return (
     <Column>
       <Panel title="Address" id="address">
@@ -284,14 +329,14 @@ export function Domains({ project }: Tab) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (notYet === null) save((present) => [...present, typed]);
+            if (notYet === null) save(add, [...current.domains, typed]);
           }}
         >
           <Column gap="sm">
-            <TextField label="Domain" value={typed} onChange={setTyped} placeholder="www.example.org" />
-            {removing === null && change.error !== null && change.error !== undefined && <Problem error={change.error} what="Saving" />}
+            <TextField label="Domain" value={typed} onChange={setTyped} placeholder="www.example.org" error={wrong?.message} />
+            <FormProblem error={add.error} what="Saving" fields={['domains']} />
             <Row>
-              <Button type="submit" look="main" reason={notYet} busy={change.busy}>
+              <Button type="submit" look="main" reason={notYet} busy={add.busy}>
                 Add
               </Button>
               <Command words={['domain', 'add', typed === '' ? 'www.example.org' : typed, '--project', project.name]} />
@@ -299,7 +344,7 @@ export function Domains({ project }: Tab) {
           </Column>
         </form>
       </Panel>
-      <Panel flush title="Custom domains" id="domains">
+      <Panel flush title="Custom domains" id="domains" actions={<Command words={['domain', 'list', project.name]} />}>
         <Answer query={domains} what="the domains">
           {({ items }) =>
             items.length === 0 ? (
@@ -356,13 +401,21 @@ export function Domains({ project }: Tab) {
       </Panel>
       <Confirm
         open={removing !== null}
-        onClose={() => setRemoving(null)}
+        onClose={() => {
+          setRemoving(null);
+          remove.reset();
+        }}
         title={`Remove ${removing ?? ''}?`}
         action="Remove"
         danger
-        busy={change.busy}
-        error={change.error === null || change.error === undefined ? null : (change.error as Error).message}
-        onConfirm={() => save((present) => present.filter((domain) => domain !== removing))}
+        busy={remove.busy}
+        error={dialogError(remove.error)}
+        onConfirm={() =>
+          save(
+            remove,
+            current.domains.filter((domain) => domain !== removing),
+          )
+        }
       >
         <Text>Its visitors get no answer there any more. When the domain comes back, they sign in again.</Text>
       </Confirm>
@@ -416,6 +469,7 @@ export function Hook({ project }: Tab) {
         <Answer query={hook} what="the hook">
           {(found) => (
             <>
+              <Problems of={remove.error} what="Deleting the hook" />
               <Panel
                 title="Hook"
                 id="hook"
@@ -448,7 +502,7 @@ export function Hook({ project }: Tab) {
                   ]}
                 />
               </Panel>
-              <Panel flush title="Deliveries" id="deliveries">
+              <Panel flush title="Deliveries" id="deliveries" actions={<Command words={['hook', 'deliveries', project.name]} />}>
                 {deliveries.items.length === 0 ? (
                   <Empty>No deliveries yet. Push a commit.</Empty>
                 ) : (
@@ -497,7 +551,7 @@ export function Settings({ project }: Tab) {
   const tagged = useAskWithTag('getProject', { params: { id: project.id } });
   return (
     <Answer query={tagged} what="the settings">
-      {({ etag }) => <SettingsForm key={project.id} project={project} etag={etag} />}
+      {({ answer, etag }) => <SettingsForm key={project.id} project={answer} etag={etag} />}
     </Answer>
   );
 }
@@ -516,6 +570,8 @@ const FIELDS = [
   'deploy_on_push',
   'watch_paths',
 ] as const;
+/** The fields at which the form shows an error. */
+const SHOWN = FIELDS.filter((field) => field !== 'deploy_on_push');
 type Draft = Pick<Project, (typeof FIELDS)[number]>;
 const draftOf = (project: Project): Draft => Object.fromEntries(FIELDS.map((field) => [field, project[field]])) as Draft;
 
@@ -523,10 +579,10 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   const navigate = useNavigate();
   const reasonAgainst = useProjectReasons(project);
   const reason = reasonAgainst('edit_project');
-  const [start, setStart] = useState({ draft: draftOf(project), etag });
+  const [start, setStart] = useState({ draft: draftOf(project), etag, at: project.updated_at });
   const [draft, setDraft] = useState<Draft>(start.draft);
   const [deleting, setDeleting] = useState(false);
-  const save = useChange('patchProject', (answer) => setStart({ draft: draftOf(answer), etag: null }));
+  const save = useChange('patchProject', (answer) => setStart({ draft: draftOf(answer), etag: null, at: answer.updated_at }));
   const remove = useChange('deleteProject', () => void navigate({ to: '/projects' }));
   const set =
     <K extends keyof Draft>(key: K) =>
@@ -536,13 +592,24 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   const changed = FIELDS.filter((field) => JSON.stringify(draft[field]) !== JSON.stringify(start.draft[field]));
   const others = FIELDS.filter(
     (field) =>
+      // Right after the own change, the page has the project of before.
+      project.updated_at >= start.at &&
       JSON.stringify(project[field]) !== JSON.stringify(start.draft[field]) &&
       JSON.stringify(project[field]) !== JSON.stringify(draft[field]),
   );
-  const tag = start.etag ?? etag;
+  // If somebody else changed only what the form does not show, the present version is the one that the person sees.
+  const tag = others.length === 0 ? etag : (start.etag ?? etag);
+  const isTold = others.length > 0 && save.error instanceof ApiError && save.error.code === 'changed_meanwhile';
+  const look = useRepositoryLook(project);
+  const found = look.state?.url === draft.git_url ? look.found : null;
+  const ports = found?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
+  /** Asks when somebody comes to one of these fields, and again for another address or branch. */
+  const ask = (): void => {
+    if (reason === null && draft.branch !== '') look.ask(draft.git_url, draft.branch);
+  };
   return (
     <Column>
-      <Panel title="Settings" id="settings">
+      <Panel title="Settings" id="settings" actions={<Command words={['project', 'show', project.name]} />}>
         <form
           onSubmit={(event) => {
             event.preventDefault();
@@ -568,7 +635,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                   <Button
                     size="xs"
                     onClick={() => {
-                      setStart({ draft: draftOf(project), etag });
+                      setStart({ draft: draftOf(project), etag, at: project.updated_at });
                       setDraft({ ...draftOf(project), ...Object.fromEntries(changed.map((field) => [field, draft[field]])) });
                       save.reset();
                     }}
@@ -578,7 +645,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                   <Button
                     size="xs"
                     onClick={() => {
-                      setStart({ draft: draftOf(project), etag });
+                      setStart({ draft: draftOf(project), etag, at: project.updated_at });
                       setDraft(draftOf(project));
                       save.reset();
                     }}
@@ -589,14 +656,33 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               </Note>
             )}
             <Columns most={2}>
-              <TextField label="Git address" value={draft.git_url} onChange={set('git_url')} mono error={errors['git_url']} />
-              <TextField label="Branch" value={draft.branch} onChange={set('branch')} mono error={errors['branch']} />
+              <TextField
+                label="Git address"
+                value={draft.git_url}
+                onChange={set('git_url')}
+                mono
+                error={errors['git_url']}
+                onFocus={ask}
+                onBlur={ask}
+              />
+              <TextField
+                label="Branch"
+                value={draft.branch}
+                onChange={set('branch')}
+                mono
+                error={errors['branch']}
+                suggestions={found?.branches ?? []}
+                onFocus={ask}
+                onBlur={ask}
+              />
               <TextField
                 label="Dockerfile"
                 value={draft.dockerfile_path}
                 onChange={set('dockerfile_path')}
                 mono
                 error={errors['dockerfile_path']}
+                suggestions={found?.dockerfiles.map(({ path }) => path) ?? []}
+                onFocus={ask}
               />
               <TextField
                 label="Build context"
@@ -614,6 +700,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               />
               <NumberField
                 label="Container port"
+                {...(ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` })}
                 value={draft.container_port}
                 onChange={(value) => set('container_port')(value ?? 0)}
                 error={errors['container_port']}
@@ -641,6 +728,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                 error={errors['stop_grace_seconds']}
               />
             </Columns>
+            <LookStatus look={look} url={draft.git_url} />
             <Switch
               label="Require Auth: visitors must sign in"
               value={draft.auth_required}
@@ -655,7 +743,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               onChange={set('watch_paths')}
               error={errors['watch_paths']}
             />
-            {save.error !== null && save.error !== undefined && <Problem error={save.error} what="Saving" />}
+            {!isTold && <FormProblem error={save.error} what="Saving" fields={SHOWN} />}
             <Row>
               <Button type="submit" look="main" reason={reason ?? (changed.length === 0 ? 'nothing is changed' : null)} busy={save.busy}>
                 Save
@@ -682,13 +770,16 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
       </Panel>
       <Confirm
         open={deleting}
-        onClose={() => setDeleting(false)}
+        onClose={() => {
+          setDeleting(false);
+          remove.reset();
+        }}
         title={`Delete ${project.name}?`}
         action="Delete"
         danger
         typed={project.name}
         busy={remove.busy}
-        error={remove.error === null || remove.error === undefined ? null : (remove.error as Error).message}
+        error={dialogError(remove.error)}
         onConfirm={() => void remove.run({ params: { id: project.id }, ...(etag === null ? {} : { headers: { 'if-match': etag } }) })}
       >
         <Text>This cannot be undone.</Text>

@@ -1,5 +1,7 @@
 /** Proposals for forms: the things that a builder finds in a repository. A form works without them. */
 import type { DockerfileFound, RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
+import type { Project } from '@berth/wire/project';
+import type { BodyOf } from '@berth/wire/routes';
 import { useCallback, useEffect, useRef, useState } from 'react';
 import { call, exchange } from '../api/client.ts';
 import { Button } from '../ui/controls.tsx';
@@ -26,28 +28,36 @@ export type Look = {
 /** Whether it may be a complete address. The server checks it. */
 const isAddress = (text: string): boolean => /^(?:https?:\/\/|ssh:\/\/)[^/\s]+\/[^\s]+$|^[^\s@/]+@[^\s:]+:[^\s]+$/.test(text);
 
-/** Looks at the repository of the last call. `found` is null until it has answered; a found branch stays if another branch has an error. */
-export function useRepositoryLook(): Look {
+/**
+ * Looks at the repository of the last call; the one of `project` is read with the git access of the project. `found` is null until it has
+ * answered; a found branch stays if another branch has an error.
+ */
+export function useRepositoryLook(project?: Pick<Project, 'id' | 'git_url'>): Look {
   const [state, setState] = useState<State | null>(null);
   const last = useRef<{ key: string; stop: AbortController } | null>(null);
   useEffect(() => () => last.current?.stop.abort(), []);
-  const ask = useCallback((url: string, branch: string | null, again = false): void => {
-    const key = `${url} ${branch ?? ''}`;
-    if (!isAddress(url) || (last.current?.key === key && !again)) return;
-    last.current?.stop.abort();
-    const stop = new AbortController();
-    last.current = { key, stop };
-    setState({ url, branch, kind: 'waiting' });
-    lookAt(url, branch, stop.signal).then(
-      (look) => !stop.signal.aborted && setState({ url, branch, kind: 'look', look }),
-      (error: unknown) => !stop.signal.aborted && setState({ url, branch, kind: 'error', error }),
-    );
-  }, []);
+  const { id, git_url } = project ?? { id: null, git_url: null };
+  const ask = useCallback(
+    (url: string, branch: string | null, again = false): void => {
+      const key = `${url} ${branch ?? ''}`;
+      const projectId = url === git_url ? id : null;
+      if ((projectId === null && !isAddress(url)) || (last.current?.key === key && !again)) return;
+      last.current?.stop.abort();
+      const stop = new AbortController();
+      last.current = { key, stop };
+      setState({ url, branch, kind: 'waiting' });
+      lookAt(projectId === null ? { git_url: url, branch } : { project_id: projectId, git_url: url, branch }, stop.signal).then(
+        (look) => !stop.signal.aborted && setState({ url, branch, kind: 'look', look }),
+        (error: unknown) => !stop.signal.aborted && setState({ url, branch, kind: 'error', error }),
+      );
+    },
+    [id, git_url],
+  );
   return { state, found: state?.kind === 'look' ? state.look.found : null, ask };
 }
 
-async function lookAt(git_url: string, branch: string | null, signal: AbortSignal): Promise<RepositoryLook> {
-  let look: RepositoryLook = await call('createRepositoryLook', { body: { git_url, branch }, signal });
+async function lookAt(body: BodyOf<'createRepositoryLook'>, signal: AbortSignal): Promise<RepositoryLook> {
+  let look: RepositoryLook = await call('createRepositoryLook', { body, signal });
   let etag: string | null = null;
   for (let holds = 0; look.state === 'waiting' && look.id !== null && holds < MOST_HOLDS; holds++) {
     const held = {

@@ -23,6 +23,13 @@ export const Note = ({ tone = 'info', title, children, live = false, onClose }: 
   </Alert>
 );
 
+/** Text for screen readers only, which they say when it appears. */
+export const Spoken = ({ children }: { children: ReactNode }) => (
+  <span className="visually-hidden" role="alert">
+    {cleanNode(children)}
+  </span>
+);
+
 export const Waiting = ({ what }: { what: string }) => (
   <div role="status" style={{ padding: 24, display: 'flex', gap: 12, alignItems: 'center' }}>
     <Loader size="sm" aria-hidden />

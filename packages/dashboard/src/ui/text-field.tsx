@@ -24,6 +24,7 @@ type TextFieldProps = Field<string> & {
   autoFocus?: boolean;
   /** Proposals; any other text is possible too. */
   suggestions?: readonly string[];
+  onFocus?: () => void;
   onBlur?: () => void;
 };
 export function TextField({
@@ -37,6 +38,7 @@ export function TextField({
   name,
   autoFocus,
   suggestions = [],
+  onFocus,
   onBlur,
   ...rest
 }: TextFieldProps) {
@@ -53,6 +55,7 @@ export function TextField({
         autoComplete={autoComplete}
         {...(placeholder === undefined ? {} : { placeholder })}
         {...(name === undefined ? {} : { name })}
+        {...(onFocus === undefined ? {} : { onFocus })}
         {...(onBlur === undefined ? {} : { onBlur })}
         {...(suggestions.length === 0 ? {} : { list: listId })}
         {...(autoFocus === true ? { 'data-autofocus': true, autoFocus } : {})}

@@ -1,12 +1,15 @@
-/** Routes of looks into repositories before their projects exist. */
+/** Routes of looks into repositories, before their projects exist or for a project. */
 import { randomUUID } from 'node:crypto';
 import { type FailureCode, FAILURES } from '@berth/wire/errors';
 import { RepositoryFound, type RepositoryLook } from '@berth/wire/repository-look';
 import { Value } from 'typebox/value';
+import { atLeast, roleIn } from '../../domain/access.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { gitUrlProblem } from '../../domain/git-url.ts';
 import { branchProblem } from '../../domain/git-ref.ts';
 import { chooseBuilder, CLAIM_MS, LOOK_MS, type RepositoryLookRecord } from '../../domain/repository-looks.ts';
+import type { Caller } from '../auth/callers.ts';
+import type { ProjectRecord } from '../../domain/records.ts';
 import { type Define, SENT } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { etagOf, matchesEtag } from '../etag.ts';
@@ -57,12 +60,38 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     request.isOpen = true;
   }
 
+  /** Returns a project that the caller may edit. */
+  async function projectOf(idOrName: string, user: Caller): Promise<ProjectRecord> {
+    const guarded = await stores.projects.guarded(idOrName);
+    const role = guarded === null ? null : roleIn(guarded, user);
+    if (guarded === null || role === null) throw invalid('project_id', 'exists', 'no project has this id or name');
+    if (!atLeast(role, 'developer'))
+      throw new DomainError('forbidden', `this request requires the role developer or a higher one; your role in this project is ${role}`);
+    const project = await stores.projects.get(guarded.id);
+    if (project.deleting_at !== null) throw new DomainError('being_deleted', `project ${project.name} is being deleted`);
+    return project;
+  }
+
+  /** A look for a project is for those who may edit the project: it may show what a private repository has. */
+  async function checkReader({ project_id }: RepositoryLook, user: Caller): Promise<void> {
+    if (project_id === undefined) return;
+    const project = await stores.projects.guarded(project_id);
+    const role = project === null ? null : roleIn(project, user);
+    if (role === null || !atLeast(role, 'developer')) throw noLook();
+  }
+
   route('createRepositoryLook', async ({ body, user, request }) => {
-    const { git_url, branch = null } = body;
+    const { branch = null } = body;
+    const project = body.project_id === undefined ? null : await projectOf(body.project_id, user);
+    const git_url = project?.git_url ?? body.git_url;
+    if (git_url === undefined) throw invalid('git_url', 'required', 'is required without project_id');
+    // The key of a project is for its own repository. Another address could be a server that collects keys.
+    if (project !== null && body.git_url !== undefined && body.git_url !== git_url)
+      throw invalid('git_url', 'of_project', 'is not the git_url of the project; leave out one of the two fields');
     const problem = gitUrlProblem(git_url, { allowedHosts: settings.allowedGitHosts }) ?? (branch === null ? null : branchProblem(branch));
     if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
     request.audited = { target: git_url };
-    const of = { git_url, branch };
+    const of = { git_url, branch, ...(project === null ? {} : { project_id: project.id }) };
     const counted = count(user.id);
     const same = await stores.repositoryLooks.same(of, now());
     if (same !== null) return view(same);
@@ -91,9 +120,10 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
     };
     const knownEtag = request.headers['if-none-match'];
     const waitSeconds = query.wait ?? 0;
+    await checkReader((await read()).look, user);
     const { look, etag } = await holdWhile(read, { knownEtag, waitSeconds, topic: 'looks', holder: user.id }, reply);
     // The rights may have ended while the request was held.
-    if (waitSeconds > 0) await recheck();
+    if (waitSeconds > 0) await checkReader(look, await recheck());
     setEtag(etag);
     if (!matchesEtag(knownEtag, etag)) return look;
     void reply.code(304).send();
@@ -103,11 +133,16 @@ export function repositoryLookRoutes(route: Define, { stores, changes, limits, s
 
 /** Git refused, or it hides the repository. */
 const MAY_BE_PRIVATE = new Set<string>(['git_credentials', 'git_repository_not_found', 'git_key_refused'] satisfies FailureCode[]);
-const PRIVATE = 'A private repository cannot be read before its project exists: create the project, and then its deploy key or git token';
+const BEFORE_PROJECT =
+  'A private repository cannot be read before its project exists: create the project, and then its deploy key or git token';
+const OF_PROJECT = 'Check the deploy key or the git token of the project';
+const noLook = (): DomainError => new DomainError('not_found', 'the look does not exist; it may be too old');
 
 function view(look: RepositoryLookRecord): RepositoryLook {
   const { id, payload, report, status, created_at } = look;
-  const base = { id, git_url: payload.git_url, branch: payload.branch, requested_at: time(created_at) };
+  const { git_url, branch, project_id } = payload;
+  const base = { id, git_url, branch, ...(project_id === undefined ? {} : { project_id }), requested_at: time(created_at) };
+  const hint = project_id === undefined ? BEFORE_PROJECT : OF_PROJECT;
   const result = report?.result ?? null;
   if (status === 'completed') {
     // The agent may be of a later version and report more.
@@ -116,5 +151,5 @@ function view(look: RepositoryLookRecord): RepositoryLook {
   }
   if (look.finished_at === null) return { ...base, state: 'waiting', found: null, error: null };
   const { code, message } = (typeof result === 'object' ? result?.error : null) ?? { code: 'task_failed', message: FAILURES.task_failed };
-  return { ...base, state: 'failed', found: null, error: { code, message: MAY_BE_PRIVATE.has(code) ? `${message}. ${PRIVATE}` : message } };
+  return { ...base, state: 'failed', found: null, error: { code, message: MAY_BE_PRIVATE.has(code) ? `${message}. ${hint}` : message } };
 }

@@ -1,0 +1,98 @@
+/** The sources of the pages show each error of a change once, and commands that exist. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ApiError } from '@berth/wire/client';
+import type { ProblemDocument } from '@berth/wire/errors';
+import { describe, expect, it } from 'vitest';
+import { besideFields, fieldErrors } from '../src/parts/problem.tsx';
+import { commandProblem } from './known-command.ts';
+
+const SRC = join(import.meta.dirname, '../src');
+const SOURCES = ['pages', 'parts', 'app'].flatMap((folder) =>
+  readdirSync(join(SRC, folder)).map((file) => [`${folder}/${file}`, readFileSync(join(SRC, folder, file), 'utf8')] as const),
+);
+
+const refused = (errors: [field: string, message: string][]): ApiError => {
+  const problem = { type: 't', title: 'T', status: 422, detail: 'the detail', code: 'validation', request_id: 'r' };
+  const body = { ...problem, errors: errors.map(([field, message]) => ({ field, rule: 'r', message })) };
+  return new ApiError(422, 'validation', 'the detail', body as ProblemDocument);
+};
+
+describe('an error of the server stands at its field or once at the form', () => {
+  it.each<[string, unknown, object | null]>([
+    ['no error', null, null],
+    ['all at fields', refused([['name', 'is taken']]), null],
+    ['an item of a list', refused([['projects[1]', 'is unknown']]), null],
+    ['none at a field', refused([['members', 'is wrong']]), { rest: null }],
+    [
+      'some at fields',
+      refused([
+        ['name', 'is taken'],
+        ['env.A', 'is wrong'],
+      ]),
+      { rest: ['env.A is wrong'] },
+    ],
+    ['no fields', refused([]), { rest: null }],
+    ['no answer', new Error('x'), { rest: null }],
+  ])('%s', (_what, error, beside) => expect(besideFields(error, ['name', 'projects'])).toEqual(beside));
+
+  it('every change has its error on the page', () => {
+    const missing = SOURCES.flatMap(([file, text]) =>
+      [...text.matchAll(/const (\w+) = useChange\(/g)]
+        .map(([, name = '']) => name)
+        .filter((name) => !new RegExp(`\\b${name}\\.error\\b`).test(text))
+        .map((name) => `${file}: ${name}`),
+    );
+    // createProject of the form of a new project, and 30 others.
+    expect(SOURCES.flatMap(([, text]) => [...text.matchAll(/= useChange\(/g)]).length).toBeGreaterThan(30);
+    expect(missing).toEqual([]);
+  });
+
+  it('a form that shows errors at fields shows the others with FormProblem, which leaves those out', () => {
+    for (const [file, text] of SOURCES) {
+      if (file === 'parts/problem.tsx') continue;
+      const read = [...text.matchAll(/fieldErrors\((\w+(?:\.error)?)\)/g)].map(([, error = '']) => error);
+      for (const error of read) {
+        expect(text, file).toContain(`<FormProblem error={${error}}`);
+        expect(text, `${file}: ${error}`).not.toContain(`<Problem error={${error}}`);
+      }
+    }
+  });
+
+  it('each field of FormProblem has its error at a control of the form', () => {
+    for (const [file, text] of SOURCES)
+      for (const [, list = ''] of text.matchAll(/<FormProblem [^>]*fields=\{\[([^\]]*)\]\}/g))
+        for (const [, field = ''] of list.matchAll(/'(\w+)'/g))
+          expect(
+            text.includes(`errors['${field}']`) || text.includes(`fields['${field}']`) || text.includes('error={wrong?.message}'),
+            `${file}: ${field}`,
+          ).toBe(true);
+  });
+
+  it('names a field of a list', () => {
+    expect(fieldErrors(refused([['projects[1]', 'is unknown']]))).toMatchObject({ projects: '[1] is unknown' });
+  });
+});
+
+describe('commands that pages show', () => {
+  /** The words of `words={[…]}` and `empty={[…]}`; a value of the page becomes `x`, and each choice of texts one variant. */
+  const shown = SOURCES.flatMap(([file, text]) =>
+    [...text.matchAll(/(?:words|empty)=\{\[((?:[^[\]]|\[[^[\]]*\])*)\]\}/g)].map(([, list = '']) => [file, list] as const),
+  ).filter(([, list]) => list !== '');
+  const variants = (list: string): string[][] => {
+    const first = list.replaceAll(/[^,?]+\? ('[^']*') : ('[^']*')/g, ' $1');
+    const second = list.replaceAll(/[^,?]+\? ('[^']*') : ('[^']*')/g, ' $2');
+    return [first, second].map((one) =>
+      one
+        .replaceAll(/,\s*\.\.\.\(.*\)/gs, '')
+        .split(',')
+        .map((word) => word.trim())
+        .filter((word) => word !== '')
+        .map((word) => /^'([^']*)'$/.exec(word)?.[1] ?? (word.startsWith('role') ? 'viewer' : word.startsWith('forge') ? 'gitea' : 'x')),
+    );
+  };
+  it('finds them', () => expect(shown.length).toBeGreaterThan(30));
+  it.each(shown)('%s: %s', (_file, list) => {
+    for (const words of variants(list)) expect([words.join(' '), commandProblem(words)]).toEqual([words.join(' '), null]);
+  });
+});
