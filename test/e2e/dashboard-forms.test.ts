@@ -6,7 +6,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { findProgram, repositoryRoot } from '@berth/testbed/config';
 import { waitFor } from '@berth/testbed/wait';
 import { serveMock } from '../../packages/dashboard/mock/serve.ts';
-import { commandProblem } from '../../packages/dashboard/test/known-command.ts';
+import { commandProblem } from '../known-command.ts';
 import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 
 const executablePath = findProgram('chromium');
