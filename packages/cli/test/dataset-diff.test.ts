@@ -13,12 +13,17 @@ beforeAll(async () => {
   who = await signedIn(served.url);
   const { stores } = served.api;
   const { id } = await stores.datasets.create({ name: 'photos', nfs_path: 'photos' }, 1);
-  const versions = [{ a: '1', 'd/b': '22', 'd/c': '333' }, { a: '1', 'd/b': 'longer', 'f/new': '7777' }, many('old'), many('newer')];
+  const versions: Record<string, string>[] = [
+    { a: '1', 'd/b': '22', 'd/c': '333' },
+    { a: '1', 'd/b': 'longer', 'f/new': '7777' },
+    many('old'),
+    many('newer'),
+  ];
   for (const [i, files] of versions.entries()) {
     await stores.datasets.requestScan(id, { full: false, acceptLoss: false }, i);
     const claim = await stores.datasets.claimDue(`t${i}`, 1e12, 2e12);
     if (claim === null) throw new Error('fixture: nothing is due');
-    const tree = fakeTree(files as Record<string, string>);
+    const tree = fakeTree(files);
     expect(await record(stores, claim, tree)).toBe(true);
     expect(await stores.datasets.finishScan(claim, { set: found(i), newVersion: versionOf(claim, tree) }, i)).toBe(true);
   }

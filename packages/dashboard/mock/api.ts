@@ -286,7 +286,8 @@ const HANDLERS: Handlers = {
     ),
   getProject: (call) => shown(projectOf(call), call.role),
   createRepositoryLook: ({ world, body }) => {
-    const project = body['project_id'] === undefined ? null : one(world.projects, String(body['project_id']), ({ name }) => name);
+    const named = body['project_id'];
+    const project = typeof named === 'string' ? one(world.projects, named, ({ name }) => name) : null;
     const asked = {
       git_url: project?.git_url ?? String(body['git_url']),
       branch: (body['branch'] as string | null | undefined) ?? null,

@@ -1,11 +1,9 @@
-/** The sources of the pages show each error of a change once, and commands that exist. */
+/** The sources of the pages show each error of a change once. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ApiError } from '@berth/wire/client';
-import type { ProblemDocument } from '@berth/wire/errors';
 import { describe, expect, it } from 'vitest';
 import { besideFields, fieldErrors } from '../src/parts/problem.tsx';
-import { commandProblem } from './known-command.ts';
 
 const SRC = join(import.meta.dirname, '../src');
 const SOURCES = ['pages', 'parts', 'app'].flatMap((folder) =>
@@ -15,7 +13,7 @@ const SOURCES = ['pages', 'parts', 'app'].flatMap((folder) =>
 const refused = (errors: [field: string, message: string][]): ApiError => {
   const problem = { type: 't', title: 'T', status: 422, detail: 'the detail', code: 'validation', request_id: 'r' };
   const body = { ...problem, errors: errors.map(([field, message]) => ({ field, rule: 'r', message })) };
-  return new ApiError(422, 'validation', 'the detail', body as ProblemDocument);
+  return new ApiError(422, 'validation', 'the detail', body);
 };
 
 describe('an error of the server stands at its field or once at the form', () => {
@@ -71,28 +69,5 @@ describe('an error of the server stands at its field or once at the form', () =>
 
   it('names a field of a list', () => {
     expect(fieldErrors(refused([['projects[1]', 'is unknown']]))).toMatchObject({ projects: '[1] is unknown' });
-  });
-});
-
-describe('commands that pages show', () => {
-  /** The words of `words={[…]}` and `empty={[…]}`; a value of the page becomes `x`, and each choice of texts one variant. */
-  const shown = SOURCES.flatMap(([file, text]) =>
-    [...text.matchAll(/(?:words|empty)=\{\[((?:[^[\]]|\[[^[\]]*\])*)\]\}/g)].map(([, list = '']) => [file, list] as const),
-  ).filter(([, list]) => list !== '');
-  const variants = (list: string): string[][] => {
-    const first = list.replaceAll(/[^,?]+\? ('[^']*') : ('[^']*')/g, ' $1');
-    const second = list.replaceAll(/[^,?]+\? ('[^']*') : ('[^']*')/g, ' $2');
-    return [first, second].map((one) =>
-      one
-        .replaceAll(/,\s*\.\.\.\(.*\)/gs, '')
-        .split(',')
-        .map((word) => word.trim())
-        .filter((word) => word !== '')
-        .map((word) => /^'([^']*)'$/.exec(word)?.[1] ?? (word.startsWith('role') ? 'viewer' : word.startsWith('forge') ? 'gitea' : 'x')),
-    );
-  };
-  it('finds them', () => expect(shown.length).toBeGreaterThan(30));
-  it.each(shown)('%s: %s', (_file, list) => {
-    for (const words of variants(list)) expect([words.join(' '), commandProblem(words)]).toEqual([words.join(' '), null]);
   });
 });

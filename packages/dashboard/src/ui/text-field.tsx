@@ -49,7 +49,7 @@ export function TextField({
     <>
       <Input
         {...common(rest)}
-        {...(secret ? {} : { type })}
+        {...(secret ? (rest.error === null || rest.error === undefined ? {} : { 'aria-invalid': true as const }) : { type })}
         value={value}
         onChange={(event) => onChange(event.currentTarget.value)}
         autoComplete={autoComplete}

@@ -1,8 +1,8 @@
 /** Whether the command line has a command that a page shows. */
-import type { Command } from '../../cli/src/commands/command.ts';
-import { globalOptions } from '../../cli/src/commands/command.ts';
-import { MACHINE_COMMANDS } from '../../cli/src/commands/machine.ts';
-import { COMMANDS } from '../../cli/src/commands/table.ts';
+import type { Command } from '../packages/cli/src/commands/command.ts';
+import { globalOptions } from '../packages/cli/src/commands/command.ts';
+import { MACHINE_COMMANDS } from '../packages/cli/src/commands/machine.ts';
+import { COMMANDS } from '../packages/cli/src/commands/table.ts';
 
 /** Returns what is wrong with the words after `berth`; null: nothing. */
 export function commandProblem(words: readonly string[]): string | null {
