@@ -97,7 +97,10 @@ export function lookText(state: State): string {
   ].join('');
 }
 
-/** Says what the look found. Screen readers hear each change. */
+/**
+ * Says what the look found. Screen readers hear each change. It always has a line: a line that appears when the field of the address loses
+ * the focus would move the button below, on which somebody is just pressing, and the press would be lost.
+ */
 export function LookStatus({ look, url }: { look: Look; url: string }) {
   const { state, ask } = look;
   const current = state !== null && state.url === url ? state : null;
@@ -105,11 +108,9 @@ export function LookStatus({ look, url }: { look: Look; url: string }) {
   return (
     <Row>
       <div role="status">
-        {current !== null && (
-          <Text size="sm" tone="quiet">
-            {lookText(current)}
-          </Text>
-        )}
+        <Text size="sm" tone="quiet">
+          {current === null ? 'A builder looks for branches and Dockerfiles when the address is complete.' : lookText(current)}
+        </Text>
       </div>
       {isBad && (
         <Button size="xs" look="quiet" onClick={() => ask(url, current.branch, true)}>
