@@ -16,7 +16,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
  * Chromium aborts its requests when engines change the machine's addresses (net::ERR_NETWORK_CHANGED). The redeployments count failed
  * requests, which have a time limit: three other platforms on the same two cores made them wait for seconds.
  */
-const ALONE = ['test/e2e/sign-in.test.ts', 'test/e2e/dashboard.test.ts', 'test/e2e/redeploys.test.ts'];
+const ALONE = ['sign-in', 'dashboard', 'dashboard-forms', 'redeploys'].map((name) => `test/e2e/${name}.test.ts`);
 const UNIT = ['packages/*/test/**/*.test.ts', 'test/*.test.ts'];
 const SLOW = [
   'packages/control-plane/test/sim/*.test.ts',
