@@ -6,15 +6,17 @@ import { BATCH, createNameReader } from './name-reader.ts';
 
 const readName = createNameReader((ids) => call('listProjects', { query: { ids: ids.join(','), limit: BATCH } }));
 
-/** Null: the project does not exist or is hidden. */
-type Names = Readonly<Record<string, string | null>>;
-/** The last known name of each project that a page showed. The keys begin with the route, so that events mark them (api/live.ts). */
-const KNOWN = ['listProjects', 'known names'];
+/** The names that the page has read. The name of a project cannot change, so each is read once, and no event marks these queries. */
+type Names = Readonly<Record<string, string>>;
+const KNOWN = ['known names of projects'];
 queries.setQueryDefaults(KNOWN, { gcTime: Number.POSITIVE_INFINITY });
 
 async function readNames(ids: readonly string[]): Promise<Names> {
-  const names = Object.fromEntries(await Promise.all(ids.map(async (id) => [id, await readName(id)] as const)));
-  queries.setQueryData<Names>(KNOWN, (known) => ({ ...known, ...names }));
+  const known = queries.getQueryData<Names>(KNOWN);
+  const missing = ids.filter((id) => known?.[id] === undefined);
+  const read = await Promise.all(missing.map(async (id) => [id, await readName(id)] as const));
+  const names = Object.fromEntries(read.flatMap(([id, name]) => (name === null ? [] : [[id, name]])));
+  if (missing.length > 0) queries.setQueryData<Names>(KNOWN, (before) => ({ ...before, ...names }));
   return names;
 }
 
@@ -25,10 +27,10 @@ async function readNames(ids: readonly string[]): Promise<Names> {
 export function useProjectNames(ids: readonly string[]): (id: string) => string {
   const wanted = [...new Set(ids)].toSorted();
   const { data } = useQuery({
-    queryKey: ['listProjects', 'names', wanted],
+    queryKey: ['names of projects', wanted],
     queryFn: () => readNames(wanted),
     enabled: wanted.length > 0,
-    // Each event may change the ids. `KNOWN` has the names after that time.
+    // Each event may change the ids.
     gcTime: 30_000,
   });
   const known = queries.getQueryData<Names>(KNOWN);

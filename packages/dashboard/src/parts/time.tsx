@@ -24,10 +24,11 @@ export const useNow = (): number => useSyncExternalStore(subscribe, () => Math.m
 
 /** “5 min ago”; the exact time in the time zone of the browser is the tooltip and is said by screen readers. */
 export function Ago({ at }: { at: string }) {
-  const clock = useNow();
+  // The text is what the clock changes. Most texts stay for a minute or longer, and then React renders nothing for them.
+  const text = useSyncExternalStore(subscribe, () => relativeTime(at, Math.max(now, Date.now())));
   return (
     <time dateTime={at} title={exactTime(at)} style={{ whiteSpace: 'nowrap' }}>
-      {relativeTime(at, Math.max(clock, Date.now()))}
+      {text}
     </time>
   );
 }
