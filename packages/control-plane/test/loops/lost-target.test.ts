@@ -53,7 +53,7 @@ async function claimed(nodeId: string, kind: TaskKind): Promise<TaskRecord> {
 }
 async function done(nodeId: string, kind: TaskKind, report: Partial<TaskReport> = {}): Promise<TaskRecord> {
   const task = await claimed(nodeId, kind);
-  await driver.report(task.id, `lease of ${task.id}`, { status: 'completed', ...report } as TaskReport);
+  await driver.report(task.id, `lease of ${task.id}`, { status: 'completed', ...report });
   now += 1_000;
   return task;
 }
