@@ -85,7 +85,7 @@ describe.skipIf(server === undefined)(`runtime logs at two control planes${reaso
       viewer.close();
     }
     // Without viewers: both know after the time that a viewer may take to come back.
-    for (asked = 0; asked < 2; asked++) await expect.poll(() => agent.wants(), { timeout: 30_000 }).toEqual([]);
+    for (asked = 0; asked < 2; asked++) await expect.poll(() => agent.wants(), { timeout: 50_000 }).toEqual([]);
   });
 
   test('the control plane that the agent asks dies before it knows of a viewer at the other one: no line is lost in silence', async () => {
