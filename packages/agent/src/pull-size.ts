@@ -30,9 +30,9 @@ export function createPullSize(deps: {
       const repository = repositoryOf(image);
       const path = repository.slice(repository.indexOf('/') + 1);
       const referenceOf = (ref: string): string => ref.slice(repository.length + 1);
-      const layers = await layersOf(path, referenceOf(image), limited);
+      const [layers, images] = await Promise.all([layersOf(path, referenceOf(image), limited), docker.images(repository)]);
       if (layers === null) return 0;
-      const newest = newestFirst(await docker.images(repository))[0]?.refs.find((ref) => ref.startsWith(`${repository}@`));
+      const newest = newestFirst(images)[0]?.refs.find((ref) => ref.startsWith(`${repository}@`));
       const here = newest === undefined ? null : await layersOf(path, referenceOf(newest), limited).catch(() => null);
       const size = newest === undefined ? null : await docker.imageSize(newest, limited);
       const had = new Set(here?.map(({ digest }) => digest));

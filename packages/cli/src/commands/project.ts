@@ -79,7 +79,7 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     name: 'project create',
     summary: 'Create a project; in a folder with a git remote, its values are the defaults',
     detail:
-      'If a builder can read the repository, values that were not given come from it: the default branch, the only Dockerfile and the port that it exposes. In a terminal the command asks before it uses them; otherwise it prints what it took.',
+      'A builder reads the repository if it can. Its default branch, only Dockerfile and exposed port are used where you give no value. In a terminal the command asks first; otherwise it prints what it took.',
     args: [{ name: 'name', doc: 'name of the project; default: the name of the repository' }],
     options: [
       ...createFlags.options.map((option) => ({ ...option })),

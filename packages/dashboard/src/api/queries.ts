@@ -78,6 +78,12 @@ export const useAskWithTag = <N extends RouteName>(
     queryFn: ({ signal }) => exchange(name, { ...input, signal } as unknown as CallInput<N>),
   });
 
+/** `more` reads the next page; null while it is read, and if there is none. */
+function listOf<I, Q extends Pick<UseInfiniteQueryResult, 'hasNextPage' | 'isFetchingNextPage' | 'fetchNextPage'>>(query: Q, items: I[]) {
+  const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
+  return { items, more, hasMore: query.hasNextPage, query };
+}
+
 /** Pages of events, newest first. `find`: a part of the kind or the message. */
 export function useEvents(find: string) {
   const query = useInfiniteQuery({
@@ -93,8 +99,7 @@ export function useEvents(find: string) {
     placeholderData: keepPreviousData,
   });
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items.toReversed()) ?? [], [query.data]);
-  const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
-  return { items, more, hasMore: query.hasNextPage, query };
+  return listOf(query, items);
 }
 
 type ItemOf<N extends RouteName> = AnswerOf<N> extends { items: (infer I)[] } ? I : never;
@@ -124,6 +129,5 @@ export function useList<N extends RouteName>(
     ...(keep ? { placeholderData: keepPreviousData } : {}),
   });
   const items = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
-  const more = query.hasNextPage && !query.isFetchingNextPage ? () => void query.fetchNextPage() : null;
-  return { items, more, hasMore: query.hasNextPage, query };
+  return listOf(query, items);
 }

@@ -600,6 +600,12 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
   // If somebody else changed only what the form does not show, the present version is the one that the person sees.
   const tag = others.length === 0 ? etag : (start.etag ?? etag);
   const isTold = others.length > 0 && save.error instanceof ApiError && save.error.code === 'changed_meanwhile';
+  /** Continues from the present version of the project. */
+  const goOnWith = (next: Draft): void => {
+    setStart({ draft: draftOf(project), etag, at: project.updated_at });
+    setDraft(next);
+    save.reset();
+  };
   const look = useRepositoryLook(project);
   const found = look.state?.url === draft.git_url ? look.found : null;
   const ports = found?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
@@ -634,22 +640,11 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                 <Row>
                   <Button
                     size="xs"
-                    onClick={() => {
-                      setStart({ draft: draftOf(project), etag, at: project.updated_at });
-                      setDraft({ ...draftOf(project), ...Object.fromEntries(changed.map((field) => [field, draft[field]])) });
-                      save.reset();
-                    }}
+                    onClick={() => goOnWith({ ...draftOf(project), ...Object.fromEntries(changed.map((field) => [field, draft[field]])) })}
                   >
                     Keep mine on top of theirs
                   </Button>
-                  <Button
-                    size="xs"
-                    onClick={() => {
-                      setStart({ draft: draftOf(project), etag, at: project.updated_at });
-                      setDraft(draftOf(project));
-                      save.reset();
-                    }}
-                  >
+                  <Button size="xs" onClick={() => goOnWith(draftOf(project))}>
                     Take theirs
                   </Button>
                 </Row>
