@@ -95,20 +95,29 @@ function keysIn(text: string): Buffer[] | null {
 async function generatedKeys(path: string | null, { keys, meta, isShared, log }: OpenVault): Promise<Buffer[]> {
   if (path === null) return [newKey()];
   const file = secretFileAt(path);
-  const found = await readSecretFile(file, log);
-  if (found !== null) {
-    log.info({ path }, 'key of the secrets read');
-    return keysIn(found) ?? [];
-  }
+  const found = await readKeys(file, log);
+  if (found !== null) return found;
   // A new key would open nothing, and its file would hide that the old one is missing.
   const needed = await neededIds(keys, meta, isShared);
-  if (needed.length > 0)
+  if (needed.length > 0) {
+    // Another control plane that starts now writes the file before the database needs the key. So the file may be there since the first look.
+    const written = await readKeys(file, log);
+    if (written !== null) return written;
     throw new Error(
       `the key of the secrets ${path} is missing, and the database needs it (key id ${needed.join(', ')}): ` +
         `restore the file from a backup, copy it from another control plane, or set SECRETS_KEY (${DOCS})`,
     );
+  }
   const text = await createSecretFile(file, newKey().toString('base64'), log);
   log.info({ path }, 'key of the secrets generated; add the file to your backups');
+  return keysIn(text) ?? [];
+}
+
+/** Returns null where there is no file. */
+async function readKeys(file: SecretFile, log: Logger): Promise<Buffer[] | null> {
+  const text = await readSecretFile(file, log);
+  if (text === null) return null;
+  log.info({ path: file.path }, 'key of the secrets read');
   return keysIn(text) ?? [];
 }
 

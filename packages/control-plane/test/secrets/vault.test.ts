@@ -1,6 +1,6 @@
 /** Sealed values, the keys that wrap them, and the start of a control plane with the right and with a wrong SECRETS_KEY. */
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createLogger, silentLogger } from '@berth/kit/log';
@@ -172,6 +172,33 @@ describe('the generated key', () => {
     await rm(join(folder, 'secrets-key'));
     await expect(restart()).rejects.toThrow(/secrets-key is missing, and the database needs it \(key id [0-9a-f]{16}\): restore the file/);
     expect(await readdir(folder)).not.toContain('secrets-key');
+  });
+
+  test('is written by another control plane that starts at the same moment: this one uses it', async () => {
+    const { app, vault, projectId } = await start();
+    const sealed = await vault.seal(projectId, 'a', CANARY);
+    const [path, hidden] = [join(folder, 'secrets-key'), join(folder, 'not-yet')];
+    await rename(path, hidden);
+    const { projectKeys } = app.stores;
+    let isWritten = false;
+    const second = await openVault({
+      given: null,
+      folder,
+      isShared: true,
+      // The other one writes the file and its check after this one found no file.
+      keys: {
+        ...projectKeys,
+        async counts() {
+          if (!isWritten) await rename(hidden, path);
+          isWritten = true;
+          return projectKeys.counts();
+        },
+      },
+      meta: app.stores.meta,
+      now: () => 1,
+      log: silentLogger(),
+    });
+    expect((await second.open(projectId, 'a', sealed)).toString()).toBe(CANARY);
   });
 
   test('is not set as SECRETS_KEY: the error says that the file has the missing key', async () => {
