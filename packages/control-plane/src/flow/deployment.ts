@@ -354,9 +354,9 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (node === undefined) {
     if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
     const [why, plain, code] = [whyNone(placement), whyNone(placement, true), dataRefusal(placement)];
-    // The project is down while it waits for a node, so it starts again where its data is. A node that is silent may still come back.
+    // The project is down while it waits for a node, so it starts again where it was. A node that is silent may still come back.
     const lasting = { ...question, losses: d.losses.filter((loss) => loss.error !== undefined) };
-    if (leaves !== null && canRestart(draft) && choose(lasting, facts.nodes, facts).winner === null)
+    if (canRestart(draft) && choose(lasting, facts.nodes, facts).winner === null)
       return fail(draft, d, failure(code ?? 'no_deploy_node', why));
     return code === null ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain }) : wait(draft, d, code, why, plain);
   }

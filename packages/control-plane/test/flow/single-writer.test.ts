@@ -219,6 +219,19 @@ describe('a version that was stopped for one that failed', () => {
     const plan = advance(waiting, { type: 'cancel' }, over({ live: [stopped, waiting], tasks: [] }));
     expect(plan.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
+  it('restarts when no node can take the new one any more, instead of a wait until QUEUE_TIMEOUT; the new one says why', () => {
+    const isLost = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
+    const plan = tick([atHome, away(isLost)], { live: [stopped, next] });
+    expect(stateOf(plan, next.id)).toBe('failed');
+    expect(changeOf(plan, next.id).error).toMatchObject({ code: 'no_deploy_node', message: expect.stringMatching(/away.*offline/) });
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', payload: { start: 'd1' } }]);
+  });
+  it('stays stopped while the lost node may run the new one', () => {
+    const isLost = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
+    const endedWork = [worked('n1'), worked('n2', { unreported_at: NOW - 1000 })];
+    const plan = tick([atHome, away(isLost)], { live: [stopped, next], endedWork });
+    expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
+  });
   it('does not restart before the container of the new one is removed', () => {
     const published = on.published({ settings, node_id: 'n2', route_published_at: NOW - DEFAULT_LIMITS.routeMs - 1 });
     const plan = advance(published, { type: 'tick' }, over({ live: [stopped, published], tasks: [] }));

@@ -255,10 +255,13 @@ describe('a drain moves the volumes', () => {
       expect(why(plan)).not.toBe('');
     });
   });
-  it('a node without the capability keeps them', () => {
-    const plan = tick({ nodes: [builder(), { ...from, capabilities: ['volumes'] }, to], live: [stopped, next], volumes: [copy] });
-    expect(plan.createTasks).toEqual([]);
-    expect(why(plan)).toContain('home is being drained');
+  it('a node without the capability keeps them, and the stopped version starts there again', () => {
+    const labels = { 'berth.project': 'p1', 'berth.deployment': stopped.id };
+    const earlier = { ...from, capabilities: ['volumes'], containers: [{ name: 'svc-shop', labels, host_port: null, state: 'exited' }] };
+    const plan = tick({ nodes: [builder(), earlier, to], live: [stopped, next], volumes: [copy] });
+    expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', payload: { start: stopped.id } }]);
+    expect([stateOf(plan, next.id), plan.volumes]).toEqual(['failed', []]);
+    expect(changeOf(plan, next.id).error?.message).toContain('home is being drained');
   });
 });
 
