@@ -1,7 +1,7 @@
 /** Proposals for forms: the things that a builder finds in a repository. A form works without them. */
+import { type LookCalls, lookAt } from '@berth/wire/look-client';
 import type { DockerfileFound, RepositoryFound, RepositoryLook } from '@berth/wire/repository-look';
 import type { Project } from '@berth/wire/project';
-import type { BodyOf } from '@berth/wire/routes';
 import { useCallback, useEffect, useRef, useState } from 'react';
 import { call, exchange } from '../api/client.ts';
 import { Button } from '../ui/controls.tsx';
@@ -10,9 +10,11 @@ import { Text } from '../ui/text.tsx';
 import { problemText } from './problem.tsx';
 import { countText } from './time-text.ts';
 
-/** Longest hold of one request in seconds, and the number of requests until the page gives up. A look takes at most a minute. */
-const HOLD_SECONDS = 25;
-const MOST_HOLDS = 5;
+const CALLS: LookCalls = {
+  create: (input) => call('createRepositoryLook', input),
+  get: (input) => exchange('getRepositoryLook', input),
+  sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+};
 
 type State = { url: string; branch: string | null } & (
   | { kind: 'waiting' }
@@ -46,7 +48,7 @@ export function useRepositoryLook(project?: Pick<Project, 'id' | 'git_url'>): Lo
       const stop = new AbortController();
       last.current = { key, stop };
       setState({ url, branch, kind: 'waiting' });
-      lookAt(projectId === null ? { git_url: url, branch } : { project_id: projectId, git_url: url, branch }, stop.signal).then(
+      lookAt(CALLS, projectId === null ? { git_url: url, branch } : { project_id: projectId, git_url: url, branch }, stop.signal).then(
         (look) => !stop.signal.aborted && setState({ url, branch, kind: 'look', look }),
         (error: unknown) => !stop.signal.aborted && setState({ url, branch, kind: 'error', error }),
       );
@@ -54,25 +56,6 @@ export function useRepositoryLook(project?: Pick<Project, 'id' | 'git_url'>): Lo
     [id, git_url],
   );
   return { state, found: state?.kind === 'look' ? state.look.found : null, ask };
-}
-
-async function lookAt(body: BodyOf<'createRepositoryLook'>, signal: AbortSignal): Promise<RepositoryLook> {
-  let look: RepositoryLook = await call('createRepositoryLook', { body, signal });
-  let etag: string | null = null;
-  for (let holds = 0; look.state === 'waiting' && look.id !== null && holds < MOST_HOLDS; holds++) {
-    const held = {
-      params: { id: look.id },
-      query: { wait: HOLD_SECONDS },
-      timeoutMs: (HOLD_SECONDS + 10) * 1000,
-      signal,
-      // Without a tag the answer comes at once.
-      headers: etag === null ? {} : { 'if-none-match': etag },
-    };
-    const next: { answer: RepositoryLook | null; etag: string | null } = await exchange('getRepositoryLook', held);
-    etag = next.etag;
-    look = next.answer ?? look;
-  }
-  return look;
 }
 
 /** The Dockerfile that the form proposes: one named Dockerfile, the nearest to the root; otherwise the first. */
