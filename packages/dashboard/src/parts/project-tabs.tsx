@@ -491,7 +491,7 @@ export function Hook({ project }: Tab) {
                     ],
                     [
                       'Steps',
-                      'At the forge, open the webhooks in the settings of the repository. Add one with this address, the secret, content type JSON and only push events.',
+                      'At the forge, add a webhook to the repository: this address, the secret, content type JSON, only push events.',
                     ],
                     ['Refused deliveries', String(found.refused)],
                   ]}

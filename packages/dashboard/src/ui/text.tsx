@@ -59,11 +59,12 @@ export const Title = ({ children }: { children: ReactNode }) => (
 export const Code = ({ children }: { children: ReactNode }) => <MantineCode>{cleanNode(children)}</MantineCode>;
 export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{children}</Kbd>;
 
-type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' | 'md' };
-const Anchor = ({ size = 'md', className, children, ...props }: AnchorProps) => (
+/** Without `size`, a link is as large as the text around it. */
+type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' };
+const Anchor = ({ size, className = '', children, ...props }: AnchorProps) => (
   <a
     {...props}
-    className={`mantine-focus-always text link text-${size}${isShort(children) ? ' link-short' : ''}${className === undefined ? '' : ` ${className}`}`}
+    className={`mantine-focus-always text link${size === undefined ? '' : ` text-${size}`}${isShort(children) ? ' link-short' : ''} ${className}`}
   >
     {children}
   </a>
