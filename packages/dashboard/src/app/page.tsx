@@ -12,7 +12,7 @@ export function Page({ title, lead, actions, children }: PageProps) {
   return (
     <Column gap="lg">
       <Column gap="xs">
-        <Row justify="between" align="start">
+        <Row justify="between">
           <Title>{title}</Title>
           {actions !== undefined && <Row gap="xs">{actions}</Row>}
         </Row>

@@ -147,7 +147,7 @@ export const Page = () => {
                   cells={[
                     { head: 'What', rowHead: true, cell: ({ what }) => what },
                     { head: 'State', cell: ({ state }) => state },
-                    { head: 'Why', cell: ({ why }) => <Text>{why}</Text> },
+                    { head: 'Why', cell: ({ why }) => <Text clamp>{why}</Text> },
                     { head: 'Since', cell: ({ since }) => (since === null ? '' : <Ago at={since} />) },
                   ]}
                 />

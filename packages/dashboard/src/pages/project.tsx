@@ -177,8 +177,6 @@ function Truth({ project, live, newest }: { project: Project; live: Deployment |
           </PageLink>
         </>
       )}
-      {' since '}
-      <Ago at={live.finished_at ?? live.created_at} />
       {live.datasets.length > 0 && (
         <>
           {' on '}
@@ -194,6 +192,8 @@ function Truth({ project, live, newest }: { project: Project; live: Deployment |
           ))}
         </>
       )}
+      {', deployed '}
+      <Ago at={live.finished_at ?? live.created_at} />
       {live.health?.detail !== undefined && live.health.detail !== null && live.health.status !== 'healthy' && `. ${live.health.detail}`}
     </span>
   );

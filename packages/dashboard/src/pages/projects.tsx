@@ -19,7 +19,7 @@ import { Table } from '../ui/data.tsx';
 import { Panel, Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
-import { OutLink, PageLink, Text } from '../ui/text.tsx';
+import { PageLink, SiteLink, Text } from '../ui/text.tsx';
 
 /** The control plane searches for at most this many characters. */
 const LONGEST_SEARCH = 253;
@@ -107,10 +107,10 @@ export const Page = () => {
                         return item === undefined || stopped ? null : <Serves live={item} />;
                       },
                     },
-                    { head: 'Address', cell: ({ url }) => <OutLink href={url}>{url.replace(/^https?:\/\//, '')}</OutLink> },
+                    { head: 'Address', cell: ({ url }) => <SiteLink url={url} /> },
                   ]}
                 />
-                <div style={{ padding: '0 16px 8px' }} role="status">
+                <div style={{ padding: '10px 16px', borderTop: '1px solid var(--table-line)' }} role="status">
                   <Text tone="quiet">
                     {projects.hasMore
                       ? `The first ${countText(projects.items.length, 'project')}`
@@ -160,8 +160,8 @@ function Serves({ live }: { live: DeploymentItem }) {
     <>
       <Text>{commitText(live)}</Text>
       <Text size="xs" tone="quiet">
-        {live.node_id !== null && `from ${live.node_name ?? live.node_id} `}
-        since <Ago at={live.finished_at ?? live.created_at} />
+        {live.node_id !== null && `from ${live.node_name ?? live.node_id}, `}
+        deployed <Ago at={live.finished_at ?? live.created_at} />
         {live.datasets.map(({ name, version }) => `, ${name} ${version === null ? '(shared)' : `version ${version}`}`).join('')}
       </Text>
     </>

@@ -7,7 +7,7 @@ import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
 import { Table } from '../ui/data.tsx';
 import { Panel } from '../ui/layout.tsx';
-import { OutLink, PageLink, Text } from '../ui/text.tsx';
+import { PageLink, SiteLink, Text } from '../ui/text.tsx';
 
 /** The routes of running deployments. A deployment runs only after every entry point of the proxy confirmed its route. */
 export const Page = () => {
@@ -17,7 +17,7 @@ export const Page = () => {
     <Head
       title="Routes"
       actions={<Command words={['deployment', 'list', '--all', '--status', 'running']} />}
-      lead="The proxy serves these addresses. A deployment counts as running only after the proxy confirmed its route; its story says when."
+      lead="The proxy serves these addresses. A deployment counts as running only after the proxy confirmed its route."
     >
       <Panel flush>
         <Answer query={running.query} what="the routes">
@@ -31,7 +31,7 @@ export const Page = () => {
                   rows={running.items}
                   id={({ id }) => id}
                   cells={[
-                    { head: 'Address', rowHead: true, cell: ({ url }) => <OutLink href={url}>{url.replace(/^https?:\/\//, '')}</OutLink> },
+                    { head: 'Address', rowHead: true, cell: ({ url }) => <SiteLink url={url} /> },
                     {
                       head: 'Project',
                       cell: ({ project_id }) => (

@@ -35,19 +35,21 @@ function System() {
   });
   return (
     <Head title="System">
-      <Column>
-        <Panel title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
+      <Column gap="lg">
+        <Panel flush title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
           <Answer query={ready} what="the readiness">
             {({ status, parts, notes }) => (
               <>
-                <Status mark={status === 'ready' ? 'ok' : 'bad'} strong>
-                  {status}
-                </Status>
-                {notes.map((note) => (
-                  <Note key={note} tone="warn">
-                    {note}
-                  </Note>
-                ))}
+                <div style={{ padding: '0 16px 12px' }}>
+                  <Status mark={status === 'ready' ? 'ok' : 'bad'} strong>
+                    {status}
+                  </Status>
+                  {notes.map((note) => (
+                    <Note key={note} tone="warn">
+                      {note}
+                    </Note>
+                  ))}
+                </div>
                 <Table
                   label="Parts of the control plane"
                   rows={parts.toSorted((a, b) => Number(a.ok) - Number(b.ok))}
@@ -132,7 +134,7 @@ function System() {
       </Panel>
       <Answer query={system} what="the settings">
         {({ settings, backups }) => (
-          <Column>
+          <Column gap="lg">
             <Panel flush title="Backups" id="backups" actions={<Command words={['backup', 'list']} />}>
               <div style={{ padding: '0 16px 12px' }}>
                 {backups.interval_seconds === null ? (

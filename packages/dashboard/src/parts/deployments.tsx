@@ -1,7 +1,7 @@
 /** The table of deployments. */
 import type { DeploymentItem } from '@berth/wire/deployment';
 import { Table, type Cell } from '../ui/data.tsx';
-import { clean } from '../ui/foreign.ts';
+import { clean, isShort } from '../ui/foreign.ts';
 import { Button } from '../ui/controls.tsx';
 import { Row } from '../ui/layout.tsx';
 import { Status } from '../ui/status.tsx';
@@ -36,8 +36,7 @@ export function LiveStatus({ item: { status, health }, stopped = false, strong =
   );
 }
 
-/** A usual name stays on one line; a long host name may break. */
-const NodeName = ({ name }: { name: string }) => <span style={name.length <= 24 ? { whiteSpace: 'nowrap' } : {}}>{name}</span>;
+const NodeName = ({ name }: { name: string }) => <span style={isShort(name) ? { whiteSpace: 'nowrap' } : {}}>{name}</span>;
 
 type DeploymentsProps = {
   items: readonly DeploymentItem[];
@@ -68,7 +67,7 @@ export function Deployments({ items, more, withProject = false, stopped = false,
         <>
           <Text>{commitText(item)}</Text>
           {item.error !== null && (
-            <Text tone="bad" size="xs">
+            <Text tone="bad" size="xs" clamp>
               {item.error.message}
             </Text>
           )}

@@ -108,15 +108,6 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
               error={typeof matcher === 'string' ? matcher : null}
             />
           </Grow>
-          <Choice
-            label="Stream"
-            value={stream}
-            onChange={setStream}
-            options={[
-              { value: 'all', label: 'all' },
-              { value: 'stderr', label: 'stderr' },
-            ]}
-          />
           {isSearch && (
             <Select
               label="Around a match"
@@ -125,10 +116,21 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
               options={Object.entries(CONTEXT).map(([value, text]) => ({ value: value as keyof typeof CONTEXT, label: text }))}
             />
           )}
-          <Checkbox label="Times" value={times} onChange={setTimes} />
-          <Button size="xs" onClick={download}>
-            Download
-          </Button>
+          <Row>
+            <Choice
+              label="Stream"
+              value={stream}
+              onChange={setStream}
+              options={[
+                { value: 'all', label: 'all' },
+                { value: 'stderr', label: 'stderr' },
+              ]}
+            />
+            <Checkbox label="Times" value={times} onChange={setTimes} />
+            <Button size="xs" onClick={download}>
+              Download
+            </Button>
+          </Row>
         </Row>
         <Text size="xs" tone="quiet">
           {isSearch ? `${matches} of ${lines.length} lines` : `${lines.length} lines`}{' '}

@@ -71,7 +71,7 @@ function MembersForm({ project }: { project: Project }) {
           }}
         >
           <Column gap="sm">
-            <Columns most={2}>
+            <Columns most={2} align="end">
               <Select
                 label="Person"
                 value={user}

@@ -91,7 +91,7 @@ function Charts({ answer }: { answer: ProjectMetrics }) {
           ]}
         />
       )}
-      <Columns most={2}>
+      <Columns most={2} align="end">
         {charts.map(({ main, ...chart }) => (
           <Chart key={chart.label} {...chart} {...range} at={at} summary={summaryText(at, main, chart.format)} />
         ))}
@@ -139,7 +139,10 @@ function chartsOf({ memory, limit, cpu, throttled, received, sent }: ReturnType<
     {
       label: 'CPU cores',
       main: cpu,
-      lines: [main('used', cpu), ...(some(throttled) ? [{ label: 'refused by the limit', values: throttled, look: 'warn' as const }] : [])],
+      lines: [
+        main('used', cpu),
+        ...(some(throttled) ? [{ label: 'throttled by the limit', values: throttled, look: 'warn' as const }] : []),
+      ],
       format: coresText,
     },
     { label: 'Received', main: received, lines: [main('received', received)], format: speedText, steps: BYTE_STEPS },
@@ -152,5 +155,5 @@ function summaryText(at: readonly number[], line: Line, format: (value: number) 
   const found = summaryOf(at, line);
   if (found === null) return 'no value';
   const when = relativeTime(new Date(found.mostAt * 1_000).toISOString(), Date.now());
-  return `${found.now === null ? 'no value now' : `now ${format(found.now)}`}, most ${format(found.most)} ${when}`;
+  return `${found.now === null ? 'no value now' : `now ${format(found.now)}`}, peak ${format(found.most)} (${when})`;
 }

@@ -14,7 +14,7 @@ import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Status } from '../ui/status.tsx';
 import { TextField } from '../ui/text-field.tsx';
-import { Code, OutLink, PageLink, Text } from '../ui/text.tsx';
+import { Code, PageLink, SiteLink, Text } from '../ui/text.tsx';
 import { useChange } from './actions.tsx';
 import { Answer } from './answer.tsx';
 import { Command, Empty } from './command.tsx';
@@ -315,12 +315,7 @@ export function Domains({ project }: Tab) {
       <Panel title="Address" id="address">
         <Facts
           items={[
-            [
-              'Berth’s address',
-              <OutLink key="a" href={project.url}>
-                {project.url}
-              </OutLink>,
-            ],
+            ['Berth’s address', <SiteLink key="a" url={project.url} />],
             project.certificate === null ? null : ['Certificate', <CertificateStatus key="c" certificate={project.certificate} />],
           ]}
         />
@@ -355,7 +350,7 @@ export function Domains({ project }: Tab) {
                 rows={items}
                 id={(row) => row.domain}
                 cells={[
-                  { head: 'Domain', rowHead: true, cell: (row) => <OutLink href={row.url}>{row.domain}</OutLink> },
+                  { head: 'Domain', rowHead: true, cell: (row) => <SiteLink url={row.url} /> },
                   {
                     head: 'DNS',
                     cell: (row) => (
@@ -496,7 +491,7 @@ export function Hook({ project }: Tab) {
                     ],
                     [
                       'Steps',
-                      'At the forge: settings of the repository, webhooks, add. Enter the address and the secret, content type JSON, push events only.',
+                      'At the forge, add a webhook to the repository: this address, the secret, content type JSON, only push events.',
                     ],
                     ['Refused deliveries', String(found.refused)],
                   ]}
@@ -650,7 +645,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                 </Row>
               </Note>
             )}
-            <Columns most={2}>
+            <Columns most={2} align="end">
               <TextField
                 label="Git address"
                 value={draft.git_url}
@@ -717,7 +712,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               />
               <NumberField
                 label="Stop grace (seconds)"
-                help="time between the signal to stop and the end by force"
+                help="time between SIGTERM and SIGKILL"
                 value={draft.stop_grace_seconds}
                 onChange={(value) => set('stop_grace_seconds')(value ?? 0)}
                 error={errors['stop_grace_seconds']}

@@ -37,10 +37,10 @@ const DATASET: Record<DatasetState, Mark> = { new: 'busy', ok: 'ok', unreachable
 export const DatasetStatus = ({ status }: { status: DatasetState }) => <Status mark={DATASET[status]}>{status}</Status>;
 
 const CERTIFICATE: Record<Certificate['state'], [Mark, string]> = {
-  pending: ['busy', 'certificate pending'],
-  ok: ['ok', 'certificate ok'],
-  expires_soon: ['warn', 'certificate expires soon'],
-  invalid: ['bad', 'certificate invalid'],
+  pending: ['busy', 'pending'],
+  ok: ['ok', 'ok'],
+  expires_soon: ['warn', 'expires soon'],
+  invalid: ['bad', 'invalid'],
 };
 export function CertificateStatus({ certificate }: { certificate: Certificate }) {
   const [mark, word] = CERTIFICATE[certificate.state];

@@ -33,15 +33,16 @@ export function exactTime(at: string): string {
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())} ${zoneAt(date)}`;
 }
 
-/** 850 ms, 4.2 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
+const restText = (rest: string, unit: string): string => (Number(rest) === 0 ? '' : ` ${rest} ${unit}`);
+/** 850 ms, 4.2 s, 3 min 05 s, 24 h, 2 h 10 min, 3 d 4 h. */
 export function durationText(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
   const seconds = Math.round(ms / 1000);
-  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${String(seconds % 60).padStart(2, '0')} s`;
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min${restText(two(seconds % 60), 's')}`;
   const minutes = Math.round(seconds / 60);
-  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, '0')} min`;
-  return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
+  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h${restText(two(minutes % 60), 'min')}`;
+  return `${Math.floor(minutes / 1440)} d${restText(String(Math.floor((minutes % 1440) / 60)), 'h')}`;
 }
 
 const SIZES = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];

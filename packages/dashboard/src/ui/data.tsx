@@ -104,7 +104,7 @@ export const Facts = ({ items }: { items: readonly (readonly [string, ReactNode]
   <dl
     style={{
       display: 'grid',
-      gridTemplateColumns: 'fit-content(45%) minmax(0, 1fr)',
+      gridTemplateColumns: 'fit-content(min(45%, 30vw)) minmax(0, 1fr)',
       gap: '6px 16px',
       margin: 0,
       fontSize: '0.875rem',

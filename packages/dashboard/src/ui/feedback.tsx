@@ -31,7 +31,7 @@ export const Spoken = ({ children }: { children: ReactNode }) => (
 );
 
 export const Waiting = ({ what }: { what: string }) => (
-  <div role="status" style={{ padding: 24, display: 'flex', gap: 12, alignItems: 'center' }}>
+  <div role="status" style={{ padding: 24, display: 'flex', gap: 12, alignItems: 'center', justifyContent: 'center' }}>
     <Loader size="sm" aria-hidden />
     <span>Loading {what} …</span>
   </div>

@@ -7,6 +7,12 @@ const HIDDEN = new RegExp(String.raw`[\u0000-\u0008\u000B-\u001F\u007F-\u009F\u0
 /** Without these characters, no text can turn the words of the page around. Text in a language from right to left stays readable. */
 export const clean = (text: string): string => text.replace(HIDDEN, '');
 
+/** A usual name or state stays on one line; a long host name, a sentence or an error may break. */
+export const isShort = (node: ReactNode): boolean => {
+  const parts = Array.isArray(node) ? (node as ReactNode[]) : [node];
+  return parts.every((part) => typeof part === 'string' || typeof part === 'number') && parts.join('').length <= 24;
+};
+
 /** Cleans a text or a list of texts; elements clean their own. */
 export const cleanNode = (node: ReactNode): ReactNode =>
   typeof node === 'string'

@@ -33,9 +33,10 @@ export const Grow = ({ children }: { children: ReactNode }) => (
   </Box>
 );
 
-/** Children in up to `most` columns; one on a phone. */
-export const Columns = ({ children, most = 3 }: { children: ReactNode; most?: 2 | 3 | 4 }) => (
-  <SimpleGrid cols={{ base: 1, sm: Math.min(2, most), lg: most }} spacing="md">
+type ColumnsProps = { children: ReactNode; most?: 2 | 3 | 4; align?: 'stretch' | 'end' };
+/** Children in up to `most` columns; one on a phone. `end`: inputs and charts of a row are level, also if only one has a help text. */
+export const Columns = ({ children, most = 3, align = 'stretch' }: ColumnsProps) => (
+  <SimpleGrid cols={{ base: 1, sm: Math.min(2, most), lg: most }} spacing="md" style={{ alignItems: align }}>
     {children}
   </SimpleGrid>
 );

@@ -1,6 +1,6 @@
 /** A status by word, shape and color, so that it is readable without colors (WCAG 2.2, 1.4.1). */
 import type { ReactNode } from 'react';
-import { cleanNode } from './foreign.ts';
+import { cleanNode, isShort } from './foreign.ts';
 
 /** ok: a full circle; busy: a ring with a gap; warn: a triangle; bad: a cross; off: an empty circle; ended: a square. */
 export type Mark = 'ok' | 'busy' | 'warn' | 'bad' | 'off' | 'ended';
@@ -21,23 +21,20 @@ const SHAPES: Record<Mark, ReactNode> = {
   ended: <rect x="3" y="3" width="10" height="10" fill="currentColor" />,
 };
 
-/** A state stays on one line; a sentence or an error may break. */
-const isWord = (children: ReactNode): boolean => typeof children === 'string' && children.length <= 24;
-
 export const Status = ({ mark, children, strong = false }: { mark: Mark; children: ReactNode; strong?: boolean }) => (
   <span
     style={{
       display: 'inline-flex',
-      alignItems: 'center',
+      alignItems: 'baseline',
       gap: 6,
       color: COLORS[mark],
       fontWeight: strong ? 600 : 500,
       fontSize: 'inherit',
     }}
   >
-    <svg viewBox="0 0 16 16" width="12" height="12" aria-hidden style={{ flex: 'none' }}>
+    <svg viewBox="0 0 16 16" width="12" height="12" aria-hidden style={{ flex: 'none', transform: 'translateY(1px)' }}>
       {SHAPES[mark]}
     </svg>
-    <span style={isWord(children) ? { whiteSpace: 'nowrap' } : {}}>{cleanNode(children)}</span>
+    <span style={isShort(children) ? { whiteSpace: 'nowrap' } : {}}>{cleanNode(children)}</span>
   </span>
 );

@@ -1,8 +1,8 @@
 /** Text and links. */
 import { Code as MantineCode, Kbd, Title as MantineTitle } from '@mantine/core';
 import { createLink } from '@tanstack/react-router';
-import type { ComponentProps, ReactNode } from 'react';
-import { cleanNode } from './foreign.ts';
+import { type ComponentProps, Fragment, type ReactNode } from 'react';
+import { cleanNode, isShort } from './foreign.ts';
 
 type Tone = 'normal' | 'quiet' | 'ok' | 'bad' | 'warn' | 'busy' | 'calm';
 const COLORS: Record<Tone, string | undefined> = {
@@ -21,15 +21,26 @@ type TextProps = {
   strong?: boolean;
   mono?: boolean;
   inline?: boolean;
+  /** At most six lines, for an error in a list. */
+  clamp?: boolean;
   id?: string;
 };
 /** A plain element, like the links: tables have hundreds, and components of the UI library take several times as long. */
-export const Text = ({ children, tone = 'normal', size = 'sm', strong = false, mono = false, inline = false, id }: TextProps) => {
+export const Text = ({
+  children,
+  tone = 'normal',
+  size = 'sm',
+  strong = false,
+  mono = false,
+  inline = false,
+  clamp = false,
+  id,
+}: TextProps) => {
   const Tag = inline ? 'span' : 'p';
   const color = COLORS[tone];
   return (
     <Tag
-      className={`text text-${size}${strong ? ' text-strong' : ''}${mono ? ' text-mono' : ''}`}
+      className={`text text-${size}${strong ? ' text-strong' : ''}${mono ? ' text-mono' : ''}${clamp ? ' text-clamp' : ''}`}
       {...(color === undefined ? {} : { style: { color } })}
       {...(id === undefined ? {} : { id })}
     >
@@ -48,9 +59,15 @@ export const Title = ({ children }: { children: ReactNode }) => (
 export const Code = ({ children }: { children: ReactNode }) => <MantineCode>{cleanNode(children)}</MantineCode>;
 export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{children}</Kbd>;
 
-type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' | 'md' };
-const Anchor = ({ size = 'md', className, ...props }: AnchorProps) => (
-  <a {...props} className={`mantine-focus-always text link text-${size}${className === undefined ? '' : ` ${className}`}`} />
+/** Without `size`, a link is as large as the text around it. */
+type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' };
+const Anchor = ({ size, className = '', children, ...props }: AnchorProps) => (
+  <a
+    {...props}
+    className={`mantine-focus-always text link${size === undefined ? '' : ` text-${size}`}${isShort(children) ? ' link-short' : ''} ${className}`}
+  >
+    {children}
+  </a>
 );
 
 /** A link to a page of the dashboard. */
@@ -68,4 +85,19 @@ export const OutLink = ({ href, children }: { href: string; children: ReactNode 
     {children}
     <span className="visually-hidden"> (opens a new tab)</span>
   </Anchor>
+);
+
+/** A link to the site of a project. Its text is the host, which breaks before a dot and not within a word. */
+export const SiteLink = ({ url }: { url: string }) => (
+  <OutLink href={url}>
+    {url
+      .replace(/^https?:\/\//, '')
+      .split(/(?=\.)/)
+      .map((part, index) => (
+        <Fragment key={index}>
+          {index > 0 && <wbr />}
+          {part}
+        </Fragment>
+      ))}
+  </OutLink>
 );
