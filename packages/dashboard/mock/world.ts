@@ -252,7 +252,7 @@ function usual(): Kept {
   const mount = (of_: Dataset, version: number): Deployment['datasets'] => [
     { dataset_id: of_.id, name: of_.name, mode: 'dependency', version, current_version: of_.version, moved_on: version !== of_.version },
   ];
-  add('wiki', 9, 'running', 20 * 86_400, a, { health: null });
+  add('wiki', 9, 'running', 20 * 86_400, a, { health: null, waiting: 'the project is stopped; start it to serve again' });
   add('genome-browser', 6, 'retired', 9 * 86_400, b, { datasets: mount(genomes, 2) });
   add('genome-browser', 7, 'running', 8 * 86_400, b, { datasets: mount(genomes, 3) });
   add('labels', 3, 'running', 6 * 86_400, a, {

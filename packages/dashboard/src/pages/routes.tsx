@@ -7,6 +7,7 @@ import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
 import { Table } from '../ui/data.tsx';
 import { Panel } from '../ui/layout.tsx';
+import { Status } from '../ui/status.tsx';
 import { PageLink, SiteLink, Text } from '../ui/text.tsx';
 
 /** The routes of running deployments. A deployment runs only after every entry point of the proxy confirmed its route. */
@@ -42,9 +43,13 @@ export const Page = () => {
                     },
                     {
                       head: 'Leads to',
-                      cell: ({ host_ip, host_port, node_id, node_name }) => (
-                        <Text mono>{`${node_id === null ? '' : `${node_name ?? node_id} `}${host_ip ?? '?'}:${host_port ?? '?'}`}</Text>
-                      ),
+                      // A running version waits while it is stopped: its address does not lead to its container.
+                      cell: ({ host_ip, host_port, node_id, node_name, waiting }) =>
+                        waiting === null ? (
+                          <Text mono>{`${node_id === null ? '' : `${node_name ?? node_id} `}${host_ip ?? '?'}:${host_port ?? '?'}`}</Text>
+                        ) : (
+                          <Status mark="off">{waiting}</Status>
+                        ),
                     },
                     {
                       head: 'Confirmed by the proxy',
