@@ -38,6 +38,7 @@ export const Status = ({ mark, children, strong = false }: { mark: Mark; childre
     <svg viewBox="0 0 16 16" width="12" height="12" aria-hidden style={{ flex: 'none' }}>
       {SHAPES[mark]}
     </svg>
-    <span style={isWord(children) ? { whiteSpace: 'nowrap' } : {}}>{cleanNode(children)}</span>
+    {/* Its baseline is that of the status, so that the word stands on the line of the text beside it. */}
+    <span style={{ alignSelf: 'baseline', ...(isWord(children) ? { whiteSpace: 'nowrap' } : {}) }}>{cleanNode(children)}</span>
   </span>
 );

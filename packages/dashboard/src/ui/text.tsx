@@ -48,9 +48,13 @@ export const Title = ({ children }: { children: ReactNode }) => (
 export const Code = ({ children }: { children: ReactNode }) => <MantineCode>{cleanNode(children)}</MantineCode>;
 export const Key = ({ children }: { children: ReactNode }) => <Kbd size="sm">{children}</Kbd>;
 
+/** Without `size`, and inside a Text, a link has the size of the text around it. */
 type AnchorProps = ComponentProps<'a'> & { size?: 'xs' | 'sm' | 'md' };
-const Anchor = ({ size = 'md', className, ...props }: AnchorProps) => (
-  <a {...props} className={`mantine-focus-always text link text-${size}${className === undefined ? '' : ` ${className}`}`} />
+const Anchor = ({ size, className, ...props }: AnchorProps) => (
+  <a
+    {...props}
+    className={`mantine-focus-always text link${size === undefined ? '' : ` text-${size}`}${className === undefined ? '' : ` ${className}`}`}
+  />
 );
 
 /** A link to a page of the dashboard. */
