@@ -154,7 +154,7 @@ function Matrix({ dataset }: { dataset: Dataset }) {
               ),
             },
             {
-              head: 'Projects that run on it',
+              head: 'Projects',
               cell: (version) =>
                 orNone(
                   running,
@@ -170,7 +170,7 @@ function Matrix({ dataset }: { dataset: Dataset }) {
                 ),
             },
             {
-              head: 'Nodes that hold it',
+              head: 'Nodes',
               cell: (version) =>
                 orNone(
                   nodes,

@@ -68,6 +68,7 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
     overscan: 30,
     paddingStart: EDGE_PX,
     paddingEnd: EDGE_PX,
+    scrollPaddingEnd: EDGE_PX,
   });
 
   useEffect(() => {
