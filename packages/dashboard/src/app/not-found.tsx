@@ -4,6 +4,8 @@ import { Page } from './page.tsx';
 export const NotFound = () => (
   <Page title="Not found">
     <Text>Nothing is at this address, or you may not see it. It may have been deleted.</Text>
-    <PageLink to="/">Overview</PageLink>
+    <PageLink to="/" size="sm">
+      Go to the overview
+    </PageLink>
   </Page>
 );

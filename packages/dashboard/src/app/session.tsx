@@ -8,7 +8,7 @@ import { createContext, Fragment, type ReactNode, useContext } from 'react';
 import { useAsk } from '../api/queries.ts';
 import { useConnection } from '../api/connection.ts';
 import { Note, Waiting } from '../ui/feedback.tsx';
-import { Centered } from '../ui/layout.tsx';
+import { Centered, Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { SignIn, SignInDialog } from './sign-in.tsx';
@@ -61,7 +61,9 @@ export function Session({ children }: { children: ReactNode }) {
             <Text>The page tries again by itself. Running projects are not affected.</Text>
           </Note>
         ) : (
-          <Waiting what="Berth" />
+          <Row justify="center">
+            <Waiting what="Berth" />
+          </Row>
         )}
       </Centered>
     );

@@ -152,6 +152,7 @@ export const Page = () => {
             <Columns most={2}>
               <TextField
                 label="Current password"
+                help="proves that it is you"
                 secret
                 value={old}
                 onChange={setOld}

@@ -78,7 +78,7 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
                   { head: 'Kind', cell: (row) => row.kind },
                   { head: 'What happened', rowHead: true, cell: (row) => row.message },
                   {
-                    head: 'Of',
+                    head: 'About',
                     cell: (row) =>
                       row.deployment_id !== undefined ? (
                         <PageLink to="/deployments/$id" params={{ id: row.deployment_id }} size="sm">

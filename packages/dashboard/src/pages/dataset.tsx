@@ -1,6 +1,6 @@
 import type { Dataset, DatasetChange, DatasetDiff } from '@berth/wire/dataset';
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router';
-import { useState } from 'react';
+import { type ReactNode, useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
@@ -110,6 +110,16 @@ function Loaded({ dataset }: { dataset: Dataset }) {
   );
 }
 
+/** While pages of the list are missing, nobody knows that there is none. */
+const orNone = (list: { hasMore: boolean; query: { data: unknown } }, links: readonly ReactNode[]): ReactNode =>
+  links.length === 0 && list.query.data !== undefined && !list.hasMore ? (
+    <Text tone="quiet" inline>
+      none
+    </Text>
+  ) : (
+    links
+  );
+
 /** Version x project x node: who runs on which version, and where copies are. */
 function Matrix({ dataset }: { dataset: Dataset }) {
   const running = useList('listDeployments', { query: { status: 'running', dataset_id: dataset.id, limit: 200 } });
@@ -144,31 +154,37 @@ function Matrix({ dataset }: { dataset: Dataset }) {
               ),
             },
             {
-              head: 'Projects that run on it',
+              head: 'Projects',
               cell: (version) =>
-                uses
-                  .filter(({ use }) => use.version === version)
-                  .map(({ item }) => (
-                    <span key={item.id}>
-                      <PageLink to="/projects/$name" params={{ name: projectName(item.project_id) }} size="sm">
-                        {projectName(item.project_id)}
-                      </PageLink>{' '}
-                    </span>
-                  )),
+                orNone(
+                  running,
+                  uses
+                    .filter(({ use }) => use.version === version)
+                    .map(({ item }) => (
+                      <span key={item.id}>
+                        <PageLink to="/projects/$name" params={{ name: projectName(item.project_id) }} size="sm">
+                          {projectName(item.project_id)}
+                        </PageLink>{' '}
+                      </span>
+                    )),
+                ),
             },
             {
-              head: 'Nodes that hold it',
+              head: 'Nodes',
               cell: (version) =>
-                copies
-                  .filter(({ copy }) => copy.version === version)
-                  .map(({ node, copy }) => (
-                    <span key={node.id}>
-                      <PageLink to="/nodes/$name" params={{ name: node.id }} size="sm">
-                        {node.hostname}
-                      </PageLink>
-                      {copy.pinned === true ? ' (in use) ' : ' '}
-                    </span>
-                  )),
+                orNone(
+                  nodes,
+                  copies
+                    .filter(({ copy }) => copy.version === version)
+                    .map(({ node, copy }) => (
+                      <span key={node.id}>
+                        <PageLink to="/nodes/$name" params={{ name: node.id }} size="sm">
+                          {node.hostname}
+                        </PageLink>
+                        {copy.pinned === true ? ' (in use) ' : ' '}
+                      </span>
+                    )),
+                ),
             },
           ]}
         />

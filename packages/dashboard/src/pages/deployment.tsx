@@ -14,7 +14,7 @@ import { Problem } from '../parts/problem.tsx';
 import { HealthStatus } from '../parts/states.tsx';
 import { Ago, Exact, useNow } from '../parts/time.tsx';
 import { bytesText, durationText, exactTime } from '../parts/time-text.ts';
-import { Button } from '../ui/controls.tsx';
+import { Button, Copy } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
 import { clean } from '../ui/foreign.ts';
 import { Note, Progress } from '../ui/feedback.tsx';
@@ -65,7 +65,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       title={`${name} #${deployment.generation}`}
       lead={
         <span>
-          <LiveStatus item={deployment} stopped={project.data?.stopped === true} strong /> {commitText(deployment)}, requested{' '}
+          <LiveStatus item={deployment} stopped={project.data?.stopped === true} strong />: {commitText(deployment)}, requested{' '}
           <Ago at={deployment.created_at} />
           {(deployment.created_by?.name ?? null) !== null && ` by ${clean(deployment.created_by?.name ?? '')}`}
         </span>
@@ -100,11 +100,13 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       {error !== null && error !== undefined && <Problem error={error} what="The action" />}
       {deployment.error !== null && (
         <Note tone="bad" title="Why it failed">
-          <Text>{deployment.error.message}</Text>
-          <Text size="xs" tone="quiet">
-            {deployment.error.code} · <OutLink href={`/docs/errors#${deployment.error.code}`}>what to do</OutLink>
-          </Text>
-          {project.data !== undefined && <StillServes project={project.data} />}
+          <Column gap="xs">
+            <Text>{deployment.error.message}</Text>
+            <Text size="xs" tone="quiet">
+              {deployment.error.code} · <OutLink href={`/docs/errors#${deployment.error.code}`}>what to do</OutLink>
+            </Text>
+            {project.data !== undefined && <StillServes project={project.data} />}
+          </Column>
         </Note>
       )}
       {deployment.waiting !== null && <Note title="It waits">{deployment.waiting}</Note>}
@@ -130,14 +132,21 @@ function Loaded({ deployment }: { deployment: Deployment }) {
         </Column>
       </WithSide>
       {(exits.data?.items.length ?? 0) > 0 && (
-        <Panel title="Ends of its containers" id="ends">
+        <Panel flush title="Ends of its containers" id="ends">
           {exits.data?.items.map((exit) => (
             <Column key={`${exit.container} ${exit.finished_at ?? ''}`} gap="xs">
-              <Text>
-                <Code>{exit.container}</Code>{' '}
-                {exit.exit_code === null ? 'was removed while it ran' : `ended with exit code ${exit.exit_code}`}
-                {exit.out_of_memory && ', out of memory'} {exit.finished_at !== null && <Ago at={exit.finished_at} />}
-              </Text>
+              <div style={{ padding: '8px 16px' }}>
+                <Text>
+                  <Code>{exit.container}</Code>{' '}
+                  {exit.exit_code === null ? 'was removed while it ran' : `ended with exit code ${exit.exit_code}`}
+                  {exit.out_of_memory && ', out of memory'}
+                  {exit.finished_at !== null && (
+                    <>
+                      , <Ago at={exit.finished_at} />
+                    </>
+                  )}
+                </Text>
+              </div>
               <LogView
                 lines={exit.lines.map((line, index) => ({ key: String(index), ...line }))}
                 label={`Last lines of ${exit.container}`}
@@ -166,7 +175,7 @@ function Ladder({ deployment }: { deployment: Deployment }) {
   if (deployment.phases.length === 0) return null;
   return (
     <Panel title="Steps" id="steps">
-      <ol className="ladder" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(150px, 1fr))' }}>
+      <ol className="ladder" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(150px, 176px))' }}>
         {deployment.phases.map((phase, index) => (
           <li key={phase.name}>
             <Status mark={markOf(deployment, index)}>{WORDS[phase.name] ?? phase.name}</Status>
@@ -180,7 +189,7 @@ function Ladder({ deployment }: { deployment: Deployment }) {
         ))}
       </ol>
       {deployment.progress?.datasets.map((copy) => (
-        <div key={copy.dataset_id} style={{ marginTop: 12 }}>
+        <div key={copy.dataset_id} style={{ display: 'grid', gap: 6, marginTop: 12 }}>
           <Text>
             {copy.name} version {copy.version}: {copy.step}, {bytesText(copy.bytes_done)} of {bytesText(copy.bytes_total)}
           </Text>
@@ -190,6 +199,13 @@ function Ladder({ deployment }: { deployment: Deployment }) {
     </Panel>
   );
 }
+
+/** The start of a hash; the whole of it can be copied. */
+const Hash = ({ text, shown, what }: { text: string; shown: number; what: string }) => (
+  <>
+    <Code>{text.slice(0, shown)}</Code> <Copy text={text} label={`Copy the ${what}`} />
+  </>
+);
 
 /** Events about the change of the route: the proof that no request was lost. */
 const SWITCH = /route|confirm|publish|switch|drain|retire|serving|live|running|superseded|proxy/i;
@@ -230,11 +246,11 @@ function Story({ deployment }: { deployment: Deployment }) {
         <Facts
           items={[
             ['Id', <Code key="i">{deployment.id}</Code>],
-            deployment.commit === null ? null : ['Commit', <Code key="c">{deployment.commit}</Code>],
+            deployment.commit === null ? null : ['Commit', <Hash key="c" text={deployment.commit} shown={12} what="commit" />],
             deployment.commit_author === null ? null : ['Author', deployment.commit_author],
             deployment.trigger === null ? null : ['Trigger', deployment.trigger],
             deployment.health === null ? null : ['Health', <HealthStatus key="h" health={deployment.health} />],
-            deployment.image_digest === null ? null : ['Image', <Code key="d">{deployment.image_digest}</Code>],
+            deployment.image_digest === null ? null : ['Image', <Hash key="d" text={deployment.image_digest} shown={19} what="digest" />],
             deployment.finished_at === null ? null : ['Finished', <Exact key="f" at={deployment.finished_at} />],
           ]}
         />

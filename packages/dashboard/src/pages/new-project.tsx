@@ -102,7 +102,15 @@ export const Page = () => {
             />
             <LookStatus look={look} url={git} />
             <Columns most={2}>
-              <TextField label="Name" value={shownName} onChange={setName} mono error={errors['name']} required />
+              <TextField
+                label="Name"
+                help="lower-case letters, digits and hyphens"
+                value={shownName}
+                onChange={setName}
+                mono
+                error={errors['name']}
+                required
+              />
               <TextField
                 label="Domain prefix"
                 help="the first part of its address"

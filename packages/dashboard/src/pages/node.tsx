@@ -71,7 +71,11 @@ function Loaded({ node }: { node: Node }) {
           )}
           <Button
             look="danger"
-            reason={reasonAgainst('drain', node) ?? (node.role === 'builder' ? 'a builder has no projects to move' : null)}
+            reason={
+              reasonAgainst('drain', node) ??
+              (node.role === 'builder' ? 'a builder has no projects to move' : null) ??
+              (node.drain?.finished_at === null ? 'it drains already; “Uncordon” stops the drain' : null)
+            }
             onClick={() => setAsking(true)}
           >
             Drain …
@@ -171,7 +175,15 @@ function Loaded({ node }: { node: Node }) {
               rows={node.cached}
               id={(row) => `${row.dataset_id} ${row.version}`}
               cells={[
-                { head: 'Dataset', rowHead: true, cell: (row) => row.name ?? row.dataset_id },
+                {
+                  head: 'Dataset',
+                  rowHead: true,
+                  cell: (row) => (
+                    <PageLink to="/datasets/$name" params={{ name: row.name ?? row.dataset_id }} size="sm">
+                      {row.name ?? row.dataset_id}
+                    </PageLink>
+                  ),
+                },
                 { head: 'Version', number: true, cell: (row) => row.version },
                 { head: 'Size', number: true, cell: (row) => bytesText(row.bytes) },
                 { head: 'In use', cell: (row) => (row.pinned === true ? 'yes' : 'no') },

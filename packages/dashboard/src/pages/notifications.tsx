@@ -50,7 +50,7 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
   const errors = fieldErrors(create.error);
   const error = test.error ?? remove.error;
   return (
-    <Head title="Notifications" lead="Berth tells of each problem once, and once more when it is over.">
+    <Head title="Notifications" lead="Berth reports each problem once, and again when it is over.">
       {secret !== null && (
         <Note tone="warn" title="Copy the signing secret now; it is not shown again" live onClose={() => setSecret(null)}>
           <Row>
@@ -74,7 +74,7 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
         <Answer query={list.query} what="the notifications">
           {() =>
             list.items.length === 0 ? (
-              <Empty words={['notification', 'create', 'ops', '--kind', 'webhook']}>Nobody is told of problems yet.</Empty>
+              <Empty words={['notification', 'create', 'ops', '--kind', 'webhook']}>No notifications yet. Create the first one:</Empty>
             ) : (
               <Table
                 label="Notifications"

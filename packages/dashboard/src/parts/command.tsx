@@ -21,7 +21,7 @@ export const Command = ({ words }: { words: readonly string[] }) => {
 /** An empty list says what would be here and how to get the first one. */
 export const Empty = ({ children, words }: { children: string; words?: readonly string[] }) => (
   <div className="empty">
-    <p style={{ margin: '0 0 8px' }}>{children}</p>
+    <p style={{ margin: words === undefined ? 0 : '0 0 8px' }}>{children}</p>
     {words !== undefined && <Command words={words} />}
   </div>
 );

@@ -9,7 +9,7 @@ import { Text } from '../ui/text.tsx';
 import { piecesOf, plainText } from './ansi.ts';
 import { rowsOf } from './log-rows.ts';
 import { matcherOf } from './match.ts';
-import { exactTime } from './time-text.ts';
+import { countText, exactTime } from './time-text.ts';
 
 /** `key` is the number of the line in the address: `seq` of a build log, the time of a runtime log. */
 export type Line = { key: string; at: string; stream: 'stdout' | 'stderr' | 'system'; text: string };
@@ -24,6 +24,8 @@ type LogViewProps = {
 };
 
 const ROW_PX = 20;
+/** Room above the first line and below the last. */
+const EDGE_PX = 8;
 /** From here to the end counts as the end. */
 const NEAR_END_PX = 40;
 const CONTEXT = { '0': 'only matches', '3': '± 3 lines', '20': '± 20 lines' } as const;
@@ -59,7 +61,15 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
   const matches = useMemo(() => (isSearch ? shown.filter((row) => row.kind === 'line' && row.match).length : 0), [shown, isSearch]);
   const place = useMemo(() => (linked === null ? -1 : shown.findIndex((row) => row.id === linked)), [shown, linked]);
   const box = useRef<HTMLDivElement>(null);
-  const rows = useVirtualizer({ count: shown.length, getScrollElement: () => box.current, estimateSize: () => ROW_PX, overscan: 30 });
+  const rows = useVirtualizer({
+    count: shown.length,
+    getScrollElement: () => box.current,
+    estimateSize: () => ROW_PX,
+    overscan: 30,
+    paddingStart: EDGE_PX,
+    paddingEnd: EDGE_PX,
+    scrollPaddingEnd: EDGE_PX,
+  });
 
   useEffect(() => {
     if (follow && atEnd && shown.length > 0) {
@@ -96,7 +106,7 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
   };
   return (
     <div>
-      <div style={{ padding: '0 16px 12px' }}>
+      <div style={{ display: 'grid', gap: 6, padding: '0 16px 12px' }}>
         <Row align="end">
           <Grow>
             <TextField
@@ -133,7 +143,8 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
           </Row>
         </Row>
         <Text size="xs" tone="quiet">
-          {isSearch ? `${matches} of ${lines.length} lines` : `${lines.length} lines`}{' '}
+          {isSearch && `${matches.toLocaleString('en')} of `}
+          {countText(lines.length, 'line')}{' '}
           {linkable && top?.kind === 'line' && (
             <Copy text={new URL(addressOf(top.id), location.href).href} label="Copy link to the first visible line">
               Copy link

@@ -4,20 +4,27 @@ import type { ReactNode } from 'react';
 import { cleanNode } from './foreign.ts';
 
 export type Tone = 'info' | 'ok' | 'warn' | 'bad';
-const COLORS: Record<Tone, string> = { info: 'blue', ok: 'green', warn: 'orange', bad: 'red' };
+const COLORS: Record<Tone, string> = { info: 'var(--busy)', ok: 'var(--ok)', warn: 'var(--warn)', bad: 'var(--bad)' };
 const MARKS: Record<Tone, string> = { info: 'i', ok: '✓', warn: '▲', bad: '✕' };
 
 type NoteProps = { tone?: Tone; title?: ReactNode; children?: ReactNode; live?: boolean; onClose?: () => void };
 /** `live`: screen readers say it when it appears. */
 export const Note = ({ tone = 'info', title, children, live = false, onClose }: NoteProps) => (
   <Alert
-    color={COLORS[tone]}
     variant="light"
     title={title}
     icon={<span aria-hidden>{MARKS[tone]}</span>}
     role={live ? (tone === 'bad' ? 'alert' : 'status') : 'note'}
     {...(onClose === undefined ? {} : { withCloseButton: true, onClose, closeButtonLabel: 'Close' })}
-    styles={{ title: { color: 'var(--mantine-color-text)' }, message: { color: 'var(--mantine-color-text)' } }}
+    styles={{
+      root: {
+        background: `color-mix(in srgb, ${COLORS[tone]} 10%, var(--raised))`,
+        borderColor: `color-mix(in srgb, ${COLORS[tone]} 35%, var(--raised))`,
+      },
+      icon: { color: COLORS[tone] },
+      title: { color: 'var(--mantine-color-text)' },
+      message: { color: 'var(--mantine-color-text)' },
+    }}
   >
     {cleanNode(children)}
   </Alert>

@@ -11,14 +11,14 @@ type RowProps = {
   children: ReactNode;
   gap?: Gap;
   /** `between`: the first child on the left, the last on the right. */
-  justify?: 'start' | 'between' | 'end';
+  justify?: 'start' | 'center' | 'between' | 'end';
   align?: 'start' | 'center' | 'end' | 'baseline';
   wrap?: boolean;
 };
 export const Row = ({ children, gap = 'sm', justify = 'start', align = 'center', wrap = true }: RowProps) => (
   <Group
     gap={gap}
-    justify={justify === 'between' ? 'space-between' : justify === 'end' ? 'flex-end' : 'flex-start'}
+    justify={justify === 'between' ? 'space-between' : justify === 'center' ? justify : `flex-${justify}`}
     align={align === 'start' ? 'flex-start' : align === 'end' ? 'flex-end' : align}
     wrap={wrap ? 'wrap' : 'nowrap'}
   >
