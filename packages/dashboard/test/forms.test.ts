@@ -38,7 +38,7 @@ describe('an error of the server stands at its field or once at the form', () =>
     const missing = SOURCES.flatMap(([file, text]) =>
       [...text.matchAll(/const (\w+) = useChange\(/g)]
         .map(([, name = '']) => name)
-        .filter((name) => !new RegExp(`\\b${name}\\.error\\b`).test(text))
+        .filter((name) => !new RegExp(`\\b${name}\\.error\\b|\\berrorOfLast\\([^)]*\\b${name}\\b`).test(text))
         .map((name) => `${file}: ${name}`),
     );
     // createProject of the form of a new project, and 30 others.

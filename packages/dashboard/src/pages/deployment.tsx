@@ -4,7 +4,7 @@ import { useNavigate, useParams } from '@tanstack/react-router';
 import { Page as Head } from '../app/page.tsx';
 import { useReasons } from '../app/session.tsx';
 import { useAsk } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
+import { errorOfLast, useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { commitText, LiveStatus } from '../parts/deployments.tsx';
@@ -58,7 +58,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
   const rollback = useChange('rollback', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
   const { lines, notes } = useLogStream(`/api/deployments/${deployment.id}/logs`);
   const name = project.data?.name ?? 'deployment';
-  const error = cancel.error ?? rollback.error;
+  const error = errorOfLast(cancel, rollback);
   const exits = useAsk('deploymentExits', { params: { id: deployment.id } });
   return (
     <Head

@@ -4,7 +4,7 @@ import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
+import { errorOfLast, useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { DiskBar } from '../parts/disk.tsx';
@@ -49,7 +49,7 @@ function Loaded({ node }: { node: Node }) {
   const cordon = useChange('cordonNode');
   const uncordon = useChange('uncordonNode');
   const disk = useAsk('nodeDisk', { params });
-  const error = cordon.error ?? uncordon.error;
+  const error = errorOfLast(cordon, uncordon);
   return (
     <Head
       title={node.hostname}

@@ -3,7 +3,7 @@ import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { hasRole, useMe } from '../app/session.tsx';
 import { useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
+import { errorOfLast, useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { useProjectNames } from '../parts/names.ts';
@@ -48,7 +48,7 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
   const test = useChange('testNotification');
   const remove = useChange('deleteNotification');
   const errors = fieldErrors(create.error);
-  const error = test.error ?? remove.error;
+  const error = errorOfLast(test, remove);
   return (
     <Head title="Notifications" lead="Berth reports each problem once, and again when it is over.">
       {secret !== null && (

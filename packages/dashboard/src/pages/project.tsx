@@ -5,7 +5,7 @@ import { lazy, Suspense, useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useProjectReasons } from '../app/session.tsx';
 import { useAsk, useList } from '../api/queries.ts';
-import { useChange } from '../parts/actions.tsx';
+import { errorOfLast, useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command } from '../parts/command.tsx';
 import { commitText, Deployments } from '../parts/deployments.tsx';
@@ -76,7 +76,7 @@ function Loaded({ project, tab }: { project: Project; tab: string }) {
   const rollback = useChange('rollback', open);
   const params = { id: project.id };
   const notDeployed = useRouterState({ select: ({ location }) => location.state.notDeployed });
-  const error = deploy.error ?? restart.error ?? start.error ?? rollback.error;
+  const error = errorOfLast(deploy, restart, start, rollback);
   return (
     <Head
       title={project.name}

@@ -10,6 +10,8 @@ export type Change<N extends RouteName> = {
   run: (input: CallInput<N>) => Promise<AnswerOf<N> | null>;
   busy: boolean;
   error: unknown;
+  /** When the person made the change, in ms; 0: not yet. */
+  startedAt: number;
   reset: () => void;
 };
 
@@ -50,6 +52,11 @@ export function useChange<N extends RouteName>(
     },
     busy: mutation.isPending,
     error: mutation.error,
+    startedAt: mutation.submittedAt,
     reset: mutation.reset,
   };
 }
+
+/** Returns the error of the change that began last, for changes that show their errors at one place. An older error is history. */
+export const errorOfLast = (...changes: readonly Pick<Change<RouteName>, 'error' | 'startedAt'>[]): unknown =>
+  changes.toSorted((a, b) => b.startedAt - a.startedAt)[0]?.error;

@@ -4,18 +4,20 @@ import type { Member, Project } from '@berth/wire/project';
 import { MEMBER_ROLES } from '@berth/wire/project';
 import { useEffect, useState } from 'react';
 import { hasRole, useMe, useProjectReasons } from '../app/session.tsx';
-import { useAskWithTag, useList } from '../api/queries.ts';
+import { useList } from '../api/queries.ts';
 import { Button, Menu } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Select } from '../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
-import { Text } from '../ui/text.tsx';
+import { Code, Text } from '../ui/text.tsx';
 import { useChange } from './actions.tsx';
 import { Answer } from './answer.tsx';
 import { Command } from './command.tsx';
+import { Conflict } from './conflict.tsx';
 import { dialogError, FormProblem, Problem } from './problem.tsx';
+import { useTagged } from './tagged.ts';
 
 const ROLE_TEXTS = { viewer: 'viewer: reads', developer: 'developer: reads and changes' } as const;
 const ROLE_OPTIONS = MEMBER_ROLES.map((value) => ({ value, label: ROLE_TEXTS[value] }));
@@ -34,28 +36,36 @@ function MembersForm({ project }: { project: Project }) {
   const users = useList('listUsers', { query: { limit: 200 } });
   const { more } = users;
   useEffect(() => more?.(), [more]);
-  const tagged = useAskWithTag('getProject', { params: { id: project.id } });
+  const { project: current, headers, isRead } = useTagged(project);
+  const { members } = current;
   const [user, setUser] = useState('');
+  /** The role of somebody else's change that the person agreed to replace. */
+  const [replaced, setReplaced] = useState<Member['role'] | null>(null);
+  const choose = (id: string): void => {
+    setUser(id);
+    setReplaced(null);
+  };
   const [role, setRole] = useState<Member['role']>('developer');
-  const [lastOne, setLastOne] = useState(false);
-  const add = useChange('patchProject', () => setUser(''));
-  const change = useChange('patchProject', () => setLastOne(false));
-  // The list and its ETag are of one answer: with the list of another one, the change could undo that of another person.
-  const { members } = tagged.data?.answer ?? project;
+  /** The member of whom a dialog asks whether to remove it. */
+  const [removing, setRemoving] = useState<string | null>(null);
+  const add = useChange('patchProject', () => choose(''));
+  const change = useChange('patchProject', () => setRemoving(null));
   const emails = new Map(users.items.map(({ id, email }) => [id, email]));
+  const nameOf = (id: string): string => emails.get(id) ?? id;
   const save = (next: Member[], by = change): void => {
-    const etag = tagged.data?.etag;
-    void by.run({
-      params: { id: project.id },
-      body: { members: next },
-      ...(etag === null || etag === undefined ? {} : { headers: { 'if-match': etag } }),
-    });
+    if (isRead) void by.run({ params: { id: project.id }, body: { members: next }, ...headers });
   };
   const wrong = add.error instanceof ApiError ? add.error.problem?.errors?.find(({ field }) => field.startsWith('members')) : undefined;
-  const others = users.items.filter(({ id }) => !members.some(({ user_id }) => user_id === id));
+  // A person whom somebody else adds meanwhile stays the choice.
+  const others = users.items.filter(({ id }) => id === user || !members.some(({ user_id }) => user_id === id));
   const without = (id: string): Member[] => members.filter(({ user_id }) => user_id !== id);
-  const impossible = useProjectReasons(project)('edit_members');
-  const reason = impossible ?? (user === '' ? 'choose a person' : null);
+  // While the own change runs, its event may come before its answer.
+  const theirs = add.busy ? undefined : members.find(({ user_id }) => user_id === user);
+  const isTheirs = theirs !== undefined && theirs.role !== role && theirs.role !== replaced;
+  const isTold = isTheirs && add.error instanceof ApiError && add.error.code === 'changed_meanwhile';
+  const impossible = useProjectReasons(project)('edit_members') ?? (isRead ? null : 'the project is not read yet');
+  const reason = impossible ?? (user === '' ? 'choose a person' : isTheirs ? 'choose between their role and yours first' : null);
+  const rest = without(removing ?? '');
   return (
     <Column>
       {members.length === 0 && (
@@ -67,7 +77,7 @@ function MembersForm({ project }: { project: Project }) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null && !add.busy) save([...members, { user_id: user, role }], add);
+            if (reason === null && !add.busy) save([...without(user), { user_id: user, role }], add);
           }}
         >
           <Column gap="sm">
@@ -75,7 +85,7 @@ function MembersForm({ project }: { project: Project }) {
               <Select
                 label="Person"
                 value={user}
-                onChange={setUser}
+                onChange={choose}
                 options={[{ value: '', label: 'choose' }, ...others.map(({ id, email }) => ({ value: id, label: email }))]}
                 error={wrong?.message}
               />
@@ -87,7 +97,25 @@ function MembersForm({ project }: { project: Project }) {
                 options={ROLE_OPTIONS}
               />
             </Columns>
-            <FormProblem error={add.error} what="Saving" fields={['members']} />
+            {isTheirs && (
+              <Conflict
+                title={`Somebody else added ${nameOf(user)} meanwhile`}
+                keep="Replace theirs with mine"
+                onKeep={() => {
+                  setReplaced(theirs.role);
+                  add.reset();
+                }}
+                onTake={() => {
+                  choose('');
+                  add.reset();
+                }}
+              >
+                <Text>
+                  theirs <Code>{theirs.role}</Code>, yours <Code>{role}</Code>
+                </Text>
+              </Conflict>
+            )}
+            {!isTold && <FormProblem error={add.error} what="Saving" fields={['members']} />}
             <Row>
               <Button type="submit" look="main" reason={reason} busy={add.busy}>
                 Add
@@ -99,7 +127,7 @@ function MembersForm({ project }: { project: Project }) {
           </Column>
         </form>
       </Panel>
-      {!lastOne && change.error !== null && change.error !== undefined && <Problem error={change.error} what="The change" />}
+      {removing === null && change.error !== null && change.error !== undefined && <Problem error={change.error} what="The change" />}
       <Panel flush title="Members" id="members" actions={<Command words={['project', 'members', 'list', project.name]} />}>
         <Answer query={users.query} what="the people">
           {() =>
@@ -119,7 +147,7 @@ function MembersForm({ project }: { project: Project }) {
                     head: 'Change',
                     cell: (row) => (
                       <Menu
-                        label={`Actions for ${emails.get(row.user_id) ?? row.user_id}`}
+                        label={`Actions for ${nameOf(row.user_id)}`}
                         items={[
                           ...MEMBER_ROLES.filter((one) => one !== row.role).map((one) => ({
                             label: `Make ${one}`,
@@ -131,7 +159,11 @@ function MembersForm({ project }: { project: Project }) {
                             label: 'Remove',
                             danger: true,
                             reason: impossible,
-                            onClick: () => (members.length === 1 ? setLastOne(true) : save(without(row.user_id))),
+                            onClick: () => {
+                              if (members.length > 1) return save(without(row.user_id));
+                              change.reset();
+                              setRemoving(row.user_id);
+                            },
                           },
                         ]}
                       />
@@ -144,19 +176,23 @@ function MembersForm({ project }: { project: Project }) {
         </Answer>
       </Panel>
       <Confirm
-        open={lastOne}
+        open={removing !== null}
         onClose={() => {
-          setLastOne(false);
+          setRemoving(null);
           change.reset();
         }}
-        title="Remove the last member?"
+        title={rest.length === 0 ? 'Remove the last member?' : `Remove ${nameOf(removing ?? '')}?`}
         action="Remove"
         danger
         busy={change.busy}
         error={dialogError(change.error)}
-        onConfirm={() => save([])}
+        onConfirm={() => save(rest)}
       >
-        <Text>Without a member every user sees {project.name}.</Text>
+        <Text>
+          {rest.length === 0
+            ? `Without a member every user sees ${project.name}.`
+            : `Somebody else added members meanwhile. They stay: ${rest.map(({ user_id }) => nameOf(user_id)).join(', ')}.`}
+        </Text>
       </Confirm>
     </Column>
   );

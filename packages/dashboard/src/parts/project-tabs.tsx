@@ -18,9 +18,11 @@ import { Code, PageLink, SiteLink, Text } from '../ui/text.tsx';
 import { useChange } from './actions.tsx';
 import { Answer } from './answer.tsx';
 import { Command, Empty } from './command.tsx';
+import { Conflict } from './conflict.tsx';
 import { dialogError, fieldErrors, FormProblem, Problem } from './problem.tsx';
 import { LookStatus, useRepositoryLook } from './repository.tsx';
 import { CertificateStatus, DatasetStatus } from './states.tsx';
+import { useTagged } from './tagged.ts';
 import { Ago } from './time.tsx';
 import { bytesText, durationText } from './time-text.ts';
 
@@ -29,13 +31,6 @@ type Tab = { project: Project };
 /** The error of an action on a row, above its table. */
 const Problems = ({ of, what }: { of: unknown; what: string }) =>
   of === null || of === undefined ? null : <Problem error={of} what={what} />;
-
-/** The list and its ETag are of one answer: with the list of another one, a change could undo that of another person. */
-function useTagged(shown: Project): { project: Project; headers: { headers?: { 'if-match': string } } } {
-  const { data } = useAskWithTag('getProject', { params: { id: shown.id } });
-  const etag = data?.etag ?? null;
-  return { project: data?.answer ?? shown, headers: etag === null ? {} : { headers: { 'if-match': etag } } };
-}
 
 export function Env({ project: shown }: Tab) {
   const { project, headers } = useTagged(shown);
@@ -91,7 +86,12 @@ export function Env({ project: shown }: Tab) {
             </Columns>
             <Checkbox label="Secret: nobody can read the value again" value={isSecret} onChange={setIsSecret} />
             {isTheirs ? (
-              <Note tone="warn" title={`Somebody else ${theirs === undefined ? 'removed' : 'changed'} ${name} meanwhile`} live>
+              <Conflict
+                title={`Somebody else ${theirs === undefined ? 'removed' : 'changed'} ${name} meanwhile`}
+                keep="Replace theirs with mine"
+                onKeep={() => setSeen(env)}
+                onTake={done}
+              >
                 <Text>
                   {theirs === undefined ? (
                     'theirs: no value'
@@ -102,15 +102,7 @@ export function Env({ project: shown }: Tab) {
                   )}
                   , yours <Code>{value}</Code>
                 </Text>
-                <Row>
-                  <Button size="xs" onClick={() => setSeen(env)}>
-                    Replace theirs with mine
-                  </Button>
-                  <Button size="xs" onClick={done}>
-                    Take theirs
-                  </Button>
-                </Row>
-              </Note>
+              </Conflict>
             ) : (
               <FormProblem error={error} what="Saving" fields={['name', 'value']} />
             )}
@@ -297,13 +289,12 @@ export function Data({ project }: Tab) {
 
 export function Domains({ project }: Tab) {
   const domains = useAsk('projectDomains', { params: { id: project.id } });
-  const { project: current, headers } = useTagged(project);
+  const { project: current, headers, isRead } = useTagged(project);
   const reason = useProjectReasons(project)('edit_project');
   const [typed, setTyped] = useState('');
   const [removing, setRemoving] = useState<string | null>(null);
   const add = useChange('patchProject', () => setTyped(''));
   const remove = useChange('patchProject', () => setRemoving(null));
-  const isRead = headers.headers !== undefined;
   const notYet = reason ?? (isRead ? (typed === '' ? 'it needs a domain' : null) : 'the project is not read yet');
   const save = (change: typeof add, domains: string[]): void => {
     if (isRead) void change.run({ params: { id: project.id }, body: { domains }, ...headers });
@@ -624,7 +615,12 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
         >
           <Column>
             {others.length > 0 && (
-              <Note tone="warn" title="Somebody else changed this project meanwhile" live>
+              <Conflict
+                title="Somebody else changed this project meanwhile"
+                keep="Keep mine on top of theirs"
+                onKeep={() => goOnWith({ ...draftOf(project), ...Object.fromEntries(changed.map((field) => [field, draft[field]])) })}
+                onTake={() => goOnWith(draftOf(project))}
+              >
                 <ul>
                   {others.map((field) => (
                     <li key={field}>
@@ -632,18 +628,7 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                     </li>
                   ))}
                 </ul>
-                <Row>
-                  <Button
-                    size="xs"
-                    onClick={() => goOnWith({ ...draftOf(project), ...Object.fromEntries(changed.map((field) => [field, draft[field]])) })}
-                  >
-                    Keep mine on top of theirs
-                  </Button>
-                  <Button size="xs" onClick={() => goOnWith(draftOf(project))}>
-                    Take theirs
-                  </Button>
-                </Row>
-              </Note>
+              </Conflict>
             )}
             <Columns most={2} align="end">
               <TextField

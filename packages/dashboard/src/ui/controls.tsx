@@ -5,7 +5,7 @@ import { type MouseEvent, type ReactNode, useId } from 'react';
 type ButtonProps = {
   children: ReactNode;
   onClick?: () => void;
-  /** Why the action is not possible now. The button stays in the tab order and says the reason. */
+  /** Why the action is not possible now; null: it is possible. The button stays in the tab order and says the reason. */
   reason?: string | null | undefined;
   look?: 'main' | 'normal' | 'quiet' | 'danger';
   size?: 'xs' | 'sm' | 'md';
@@ -52,16 +52,26 @@ export function Button({
       {children}
     </MantineButton>
   );
-  if (!impossible) return button;
+  if (reason === undefined) return button;
+  // The tree is the same with and without a reason: a button that moved to another parent would lose the focus.
   return (
-    <Tooltip label={sentence(reason)} events={{ hover: true, focus: true, touch: true }} multiline maw={320} withinPortal>
-      <span>
+    <>
+      <Tooltip
+        label={sentence(reason ?? '')}
+        disabled={!impossible}
+        events={{ hover: true, focus: true, touch: true }}
+        multiline
+        maw={320}
+        withinPortal
+      >
         {button}
+      </Tooltip>
+      {impossible && (
         <span id={id} className="visually-hidden">
           {sentence(reason)}
         </span>
-      </span>
-    </Tooltip>
+      )}
+    </>
   );
 }
 
