@@ -215,7 +215,7 @@ export function deployment({ project: of, generation, status, age, message, node
     image_tag: names.length > 2 ? `${of.name}:${generation}` : null,
     image_digest: names.length > 2 ? digestOf(id) : null,
     node_id: lives || status === 'deploying' ? (on?.id ?? null) : null,
-    node_name: lives ? (on?.hostname ?? null) : null,
+    node_name: lives || status === 'deploying' ? (on?.hostname ?? null) : null,
     host_ip: lives ? (on?.host_ip ?? null) : null,
     host_port: lives ? 32_000 + generation : null,
     health: status === 'running' ? { status: 'healthy', since: ago(age - 12), detail: null } : null,

@@ -1,38 +1,15 @@
 /** Verbs of custom domains. */
 import { domainToASCII } from 'node:url';
 import type { ProjectDomain } from '@berth/wire/domain';
-import type { Project } from '@berth/wire/project';
-import { ApiError } from '@berth/wire/client';
 import { confirmed } from '../ask.ts';
 import type { Cli } from '../cli.ts';
+import { changeProject } from '../project/change.ts';
 import { refused } from '../problem.ts';
 import { table } from '../output/text.ts';
 import { argument, type Command } from './command.ts';
 import { PROJECT_ARGUMENT, YES } from './project.ts';
 
 const DOMAIN = { name: 'domain', doc: 'host name, such as www.example.com', required: true } as const;
-/** Others may change the project at the same time. */
-const TRIES = 5;
-
-/** Changes the list of domains as it is now: a list that is a moment old could undo the change of another person. */
-async function change(cli: Cli, decide: (present: Project) => readonly string[]): Promise<Project> {
-  const { id } = await cli.project();
-  const client = cli.client();
-  for (let tries = 1; ; tries++) {
-    const { answer: present, etag } = await client.exchange('getProject', { params: { id } });
-    if (present === null) throw refused('not_found', 'the project is gone');
-    try {
-      return await client.call('patchProject', {
-        params: { id },
-        body: { domains: [...decide(present)] },
-        ...(etag === null ? {} : { headers: { 'if-match': etag } }),
-      });
-    } catch (error) {
-      if (!(error instanceof ApiError) || error.code !== 'changed_meanwhile' || tries === TRIES) throw error;
-    }
-  }
-}
-
 const domainsOf = async (cli: Cli, id: string): Promise<ProjectDomain[]> =>
   (await cli.client().call('projectDomains', { params: { id } })).items;
 const certificateText = ({ certificate, published }: ProjectDomain): string =>
@@ -79,7 +56,7 @@ export const DOMAIN_COMMANDS: readonly Command[] = [
     routes: ['getProject', 'patchProject', 'projectDomains'],
     async run(cli, args) {
       const domain = argument(args, 0);
-      const project = await change(cli, (present) => [...present.domains, domain]);
+      const project = await changeProject(cli, async ({ domains }) => ({ domains: [...domains, domain] }));
       const items = (await domainsOf(cli, project.id)).filter((d) => d.domain === normal(domain));
       cli.print({ domains: project.domains }, () => (items.length === 0 ? project.domains.join('\n') : domainTable(items)));
       for (const item of items) for (const problem of problemsOf(item)) cli.say(problem);
@@ -101,9 +78,9 @@ export const DOMAIN_COMMANDS: readonly Command[] = [
       };
       check(domains);
       await confirmed(cli.io, yes === true, `Remove ${domain} from ${name}? Its visitors get no answer there any more.`);
-      const project = await change(cli, (present) => {
+      const project = await changeProject(cli, async (present) => {
         check(present.domains);
-        return present.domains.filter((one) => one !== domain);
+        return { domains: present.domains.filter((one) => one !== domain) };
       });
       cli.print({ domains: project.domains }, () => `${name} is no longer published at ${domain}`);
     },

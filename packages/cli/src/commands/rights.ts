@@ -2,6 +2,7 @@
 import { MEMBER_ROLES, type Member, type Project } from '@berth/wire/project';
 import { confirmed } from '../ask.ts';
 import type { Cli } from '../cli.ts';
+import { changeProject } from '../project/change.ts';
 import { usage } from '../problem.ts';
 import { table } from '../output/text.ts';
 import { argument, type Command } from './command.ts';
@@ -34,11 +35,14 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: CHANGE,
     async run(cli, args, { role }) {
-      const project = await cli.project();
       const member = { user_id: await userId(cli, argument(args, 0)), role: (role as Member['role'] | undefined) ?? 'developer' };
-      if (project.members.length === 0) cli.say(`from now on only the members of ${project.name} and admins see it`);
-      const others = project.members.filter((m) => m.user_id !== member.user_id);
-      await change(cli, project, [...others, member]);
+      let isFirst = false;
+      const project = await changeProject(cli, async ({ members }) => {
+        isFirst = members.length === 0;
+        return { members: [...members.filter((m) => m.user_id !== member.user_id), member] };
+      });
+      if (isFirst) cli.say(`from now on only the members of ${project.name} and admins see it`);
+      await show(cli, project);
     },
   },
   {
@@ -50,23 +54,23 @@ export const RIGHTS_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: CHANGE,
     async run(cli, args, { yes }) {
-      const project = await cli.project();
       const given = argument(args, 0);
-      // A deleted user has no address any more, but may still be in the list.
-      const id = project.members.some((m) => m.user_id === given) ? given : await userId(cli, given);
-      const others = project.members.filter((m) => m.user_id !== id);
-      if (others.length === project.members.length) throw usage(`${given} is not a member of ${project.name}`);
-      if (others.length === 0)
-        await confirmed(cli.io, yes === true, `${project.name} then has no members, so every user sees it. Remove the last one?`);
-      await change(cli, project, others);
+      let isAgreed = yes === true;
+      const project = await changeProject(cli, async ({ name, members }) => {
+        // A deleted user has no address any more, but may still be in the list.
+        const id = members.some((m) => m.user_id === given) ? given : await userId(cli, given);
+        const others = members.filter((m) => m.user_id !== id);
+        if (others.length === members.length) throw usage(`${given} is not a member of ${name}`);
+        if (others.length === 0) {
+          await confirmed(cli.io, isAgreed, `${name} then has no members, so every user sees it. Remove the last one?`);
+          isAgreed = true;
+        }
+        return { members: others };
+      });
+      await show(cli, project);
     },
   },
 ];
-
-/** Replaces the list as a whole. */
-async function change(cli: Cli, { id }: Project, members: Member[]): Promise<void> {
-  await show(cli, await cli.client().call('patchProject', { params: { id }, body: { members } }));
-}
 
 async function show(cli: Cli, { name, members }: Project): Promise<void> {
   const users = await allUsers(cli);

@@ -109,7 +109,9 @@ function Loaded({ deployment }: { deployment: Deployment }) {
           </Column>
         </Note>
       )}
-      {deployment.waiting !== null && <Note title="It waits">{deployment.waiting}</Note>}
+      {deployment.waiting !== null && (
+        <Note title={deployment.status === 'running' ? 'It does not serve' : 'It waits'}>{deployment.waiting}</Note>
+      )}
       <Ladder deployment={deployment} />
       <WithSide side={<Story deployment={deployment} />}>
         <Column>

@@ -19,10 +19,10 @@ export function commitText({ commit, commit_message, branch }: Pick<DeploymentIt
   return clean(message === '' ? short : `${short} ${message.length > 72 ? `${message.slice(0, 71)}…` : message}`);
 }
 
-type LiveStatusProps = { item: Pick<DeploymentItem, 'status' | 'health'>; stopped?: boolean; strong?: boolean };
-/** A container that runs and does not work, or is stopped, must not look as if all were well. */
-export function LiveStatus({ item: { status, health }, stopped = false, strong = false }: LiveStatusProps) {
-  if (stopped && status === 'running')
+type LiveStatusProps = { item: Pick<DeploymentItem, 'status' | 'health' | 'waiting'>; stopped?: boolean; strong?: boolean };
+/** A container that runs and does not work, or is stopped, must not look as if all were well. A running version waits only while it is stopped. */
+export function LiveStatus({ item: { status, health, waiting }, stopped = false, strong = false }: LiveStatusProps) {
+  if (status === 'running' && (stopped || waiting !== null))
     return (
       <Status mark="off" strong={strong}>
         stopped
@@ -73,7 +73,7 @@ export function Deployments({ items, more, withProject = false, stopped = false,
           )}
           {item.waiting !== null && (
             <Text tone="quiet" size="xs">
-              waits: {item.waiting}
+              {item.status === 'running' ? item.waiting : `waits: ${item.waiting}`}
             </Text>
           )}
         </>
