@@ -73,7 +73,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
   };
   /** A required field has a star after its label. */
   const field = (label: string) => page.getByLabel(new RegExp(`^${label}( \\*)?$`)).first();
-  /** What the person typed and chose since the page opened. */
+  /** The texts and choices of the person since the page opened. */
   let typed: [label: string, value: string][] = [];
   const fill = (label: string, text: string): Promise<void> => {
     typed.push([label, text]);
@@ -99,7 +99,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     act: () => Promise<void>;
     /** The field that the form has; undefined: it has none. */
     field?: string;
-    /** Nobody is signed in. */
+    /** The page without a session. */
     signedOut?: true;
     /** A request before this one was right, so the next page shows the error. */
     leaves?: true;
@@ -321,7 +321,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
   };
 
   describe('commands and errors', () => {
-    // Nothing that these tests send is done, so all of them use one page.
+    // The server does nothing that these tests send, so all of them use one page.
     beforeAll(start);
     beforeEach(() => async () => {
       await page.unrouteAll({ behavior: 'ignoreErrors' });

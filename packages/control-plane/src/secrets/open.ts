@@ -100,7 +100,7 @@ async function generatedKeys(path: string | null, { keys, meta, isShared, log }:
   // A new key would open nothing, and its file would hide that the old one is missing.
   const needed = await neededIds(keys, meta, isShared);
   if (needed.length > 0) {
-    // Another control plane that starts now writes the file before the database needs the key. So the file may be there since the first look.
+    // Another control plane that starts now writes the file before the database needs the key, so the file may be there by now.
     const written = await readKeys(file, log);
     if (written !== null) return written;
     throw new Error(

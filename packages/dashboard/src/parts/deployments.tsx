@@ -20,7 +20,10 @@ export function commitText({ commit, commit_message, branch }: Pick<DeploymentIt
 }
 
 type LiveStatusProps = { item: Pick<DeploymentItem, 'status' | 'health' | 'waiting'>; stopped?: boolean; strong?: boolean };
-/** A container that runs and does not work, or is stopped, must not look as if all were well. A running version waits only while it is stopped. */
+/**
+ * A container that runs and does not work, or is stopped, must not look as if all were well. A running version waits only while it is
+ * stopped.
+ */
 export function LiveStatus({ item: { status, health, waiting }, stopped = false, strong = false }: LiveStatusProps) {
   if (status === 'running' && (stopped || waiting !== null))
     return (
