@@ -242,6 +242,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       still_writing: deadlines.queue,
       proxy_unconfirmed: deadlines.route,
     };
+    const stops = all('reported').filter((e) => e.kind === 'retire' && e.status === 'completed');
     const moves = groupBy(all('moved'), (e) => e.deployment);
     for (const [deployment, steps] of moves)
       for (const [i, step] of steps.entries()) {
@@ -249,6 +250,9 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         if (step.to !== 'failed' || step.code === null || before === undefined) continue;
         const timeout = step.code === 'task_timeout' ? (before.to === 'building' ? deadlines.build : deadlines.deploy) : undefined;
         const limit = limits[step.code] ?? timeout;
+        // No deadline: Berth stopped the old version for this one, no node can take this one any more, and the old version starts again.
+        const hasStopped = before.to === 'built' && stops.some((r) => r.deployment === deployment && r.at >= before.at && r.at <= step.at);
+        if (step.code === 'no_deploy_node' && hasStopped) continue;
         if (limit === undefined || served(before.at, step.at) >= limit) continue;
         broken(
           'uptime',

@@ -354,10 +354,12 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (node === undefined) {
     if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
     const [why, plain, code] = [whyNone(placement), whyNone(placement, true), dataRefusal(placement)];
-    // The project is down while it waits for a node, so it starts again where it was. A node that is silent may still come back.
+    // The project is down while it waits for a node, so it starts again where it was. A node that is silent, or whose engine is, may come
+    // back: it counts as present until the wait is as long as a node may be silent.
     const lasting = { ...question, losses: d.losses.filter((loss) => loss.error !== undefined) };
-    if (canRestart(draft) && choose(lasting, facts.nodes, facts).winner === null)
-      return fail(draft, d, failure(code ?? 'no_deploy_node', why));
+    const isPatient = !hasRunOut(draft, d, facts.limits.offlineMs);
+    const nodes = isPatient ? facts.nodes.map((one) => ({ ...one, last_seen_at: facts.now, engine: null })) : facts.nodes;
+    if (canRestart(draft) && choose(lasting, nodes, facts).winner === null) return fail(draft, d, failure(code ?? 'no_deploy_node', why));
     return code === null ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain }) : wait(draft, d, code, why, plain);
   }
   // The new task would adopt the container, and the retire task would then remove it.

@@ -219,17 +219,28 @@ describe('a version that was stopped for one that failed', () => {
     const plan = advance(waiting, { type: 'cancel' }, over({ live: [stopped, waiting], tasks: [] }));
     expect(plan.createTasks).toMatchObject([{ payload: { start: 'd1' } }]);
   });
+  const isLost = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
+  /** Longer than a node may be silent, with the grace after a gap in the service. */
+  const LONG = DEFAULT_LIMITS.offlineMs + DEFAULT_LIMITS.leaseMs + 1;
   it('restarts when no node can take the new one any more, instead of a wait until QUEUE_TIMEOUT; the new one says why', () => {
-    const isLost = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
-    const plan = tick([atHome, away(isLost)], { live: [stopped, next] });
+    const waits = waitingSince(next, NOW - LONG);
+    const plan = tick([atHome, away(isLost)], { live: [stopped, waits] }, waits);
     expect(stateOf(plan, next.id)).toBe('failed');
     expect(changeOf(plan, next.id).error).toMatchObject({ code: 'no_deploy_node', message: expect.stringMatching(/away.*offline/) });
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', payload: { start: 'd1' } }]);
   });
+  it.each([
+    ['is silent', isLost],
+    ['has an engine that does not answer', { engine: { ok: false, error: 'no answer' } as NodeFact['engine'] }],
+  ])('stays stopped for a short time when the other node %s: it may come back, for example after an outage of Berth', (_, over) => {
+    const waits = waitingSince(next, NOW - 1000);
+    const plan = tick([atHome, away(over)], { live: [stopped, waits] }, waits);
+    expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
+  });
   it('stays stopped while the lost node may run the new one', () => {
-    const isLost = { last_seen_at: NOW - DEFAULT_LIMITS.offlineMs - 1 };
+    const waits = waitingSince(next, NOW - LONG);
     const endedWork = [worked('n1'), worked('n2', { unreported_at: NOW - 1000 })];
-    const plan = tick([atHome, away(isLost)], { live: [stopped, next], endedWork });
+    const plan = tick([atHome, away(isLost)], { live: [stopped, waits], endedWork }, waits);
     expect([stateOf(plan, next.id), plan.createTasks]).toEqual([null, []]);
   });
   it('does not restart before the container of the new one is removed', () => {

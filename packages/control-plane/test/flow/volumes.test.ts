@@ -7,7 +7,7 @@ import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { replaceProblem, settingsOf } from '../../src/domain/project-rules.ts';
 import { volumeProblems } from '../../src/domain/volumes.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { builder, changeOf, facts, node, NOW, old, on, project, routeTo, stateOf, task } from './fixtures.ts';
+import { builder, changeOf, facts, node, NOW, old, on, project, routeTo, stateOf, task, waitingSince } from './fixtures.ts';
 import { copy, done, from, incoming, move, result, settings, to, volumes } from './moves.ts';
 
 const next = on.built({ settings });
@@ -202,7 +202,7 @@ describe('a drain moves the volumes', () => {
     expect(changeOf(lost({ ...next, losses: seen }), 'd2')).toMatchObject({ status: 'failed', error: { code: 'node_lost' } });
   });
   describe('no node can take them any more, and the old version was stopped', () => {
-    const lost = on.built({ settings, losses: [{ node_id: 'n2', at: NOW - 200_000 }] });
+    const lost = waitingSince(on.built({ settings, losses: [{ node_id: 'n2', at: NOW - 200_000 }] }), NOW - 200_000);
     const silentSince = (at: number): Partial<NodeFact> => ({ last_seen_at: at, last_polled_at: at, observed_at: at });
     const dead = { ...to, ...silentSince(NOW - 210_000) };
     const container = { name: 'svc-shop', labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' }, host_port: null, state: 'exited' };
@@ -246,6 +246,7 @@ describe('a drain moves the volumes', () => {
         'the new version may run on the lost node',
         { endedWork: [{ node_id: 'n2', ended_at: NOW - 200_000, claimed_at: NOW - 200_000, unreported_at: NOW - 200_000 }] },
       ],
+      ['the nodes are silent because Berth was away', { uptime: { at: NOW - 199_000, since: 0 } }],
       ['the old version still stops', { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] }],
       ['the old version serves', { live: [old({ settings }), lost] }],
     ])('waits when %s', (_, over) => {
