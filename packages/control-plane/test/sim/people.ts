@@ -31,14 +31,14 @@ export type People = {
 
 /**
  * `mayDeleteNodes`: false where a second machine is refused under a node's name until the run ends. Deleting the node hands the name
- * over, by design, and then the first machine would be refused.
+ * over, by design, and then the first machine would be refused. `rollbacks`: RunOptions.
  */
 export function createPeople(
   world: World,
   history: History,
   controlPlane: ControlPlane,
   forge: Forge,
-  mayDeleteNodes: () => boolean,
+  { mayDeleteNodes, rollbacks }: { mayDeleteNodes: () => boolean; rollbacks: number },
 ): People {
   const { random } = world;
   const life: Life = { name: 'people', alive: true };
@@ -193,9 +193,12 @@ export function createPeople(
   function act(): void {
     const project = random.maybe([...projects.keys()]);
     const known = [...states.values()];
+    // Without more rollbacks the seed decides as before.
+    const goesBackNow = rollbacks > 0 && random.chance(rollbacks);
     const what = random.next();
     const doing = ((): Promise<unknown> | null => {
       if (project === undefined) return null;
+      if (goesBackNow) return deploy(project, { find: 'older' }, 'rollback');
       if (what < 0.22) return push(project);
       if (what < 0.42) return deploy(project, null);
       if (what < 0.46) return dataset === null ? deploy(project, null) : scan(dataset);

@@ -40,6 +40,8 @@ export type RunOptions = {
   quietStops?: number;
   /** Share of runs in which commit statuses are sent. */
   withStatuses?: number;
+  /** Share of the acts of people that go back to the release before, in addition to the usual ones. Default: 0. */
+  rollbacks?: number;
   trace?: (event: HistoryEvent) => void;
 };
 export type RunResult = {
@@ -70,6 +72,7 @@ export async function run({
   unseenMoves = 3,
   quietStops = 0.2,
   withStatuses,
+  rollbacks = 0,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -119,7 +122,10 @@ export async function run({
       }),
     );
     const controlPlane = createFront(world, network, controlPlanes);
-    const people = createPeople(world, history, controlPlane, forge, () => !isDoubled || doubling === 'late');
+    const people = createPeople(world, history, controlPlane, forge, {
+      mayDeleteNodes: () => !isDoubled || doubling === 'late',
+      rollbacks,
+    });
     const idOf = (name: string): string => [...names].find(([, n]) => n === name)?.[0] ?? name;
     const names = new Map<string, string>();
     for (let i = 0; i < (settling ? 1 : random.int(1, 2)); i++)
