@@ -46,7 +46,7 @@ export type Stage = {
   project: Project;
   dir: string;
   /** Small file systems of stage `disk`, and `svc` of the stages `data` and `main`. */
-  small: { builder: string; controlPlane: string; engine: string; svc: string; secrets: string };
+  small: { builder: string; controlPlane: string; engine: string; svc: string; secondSvc: string; secrets: string };
   /** SECRETS_DIR of node-1, on tmpfs. */
   secretsDir: string;
   /** Folder of datasets, in stage `data`. */
@@ -107,6 +107,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       controlPlane: join(dir, 'small-control-plane'),
       engine: join(dir, 'small-engine'),
       svc: join(dir, 'small-svc'),
+      secondSvc: join(dir, 'small-second-svc'),
       secrets: join(dir, 'small-secrets'),
     };
     const share = join(dir, 'share');
@@ -117,7 +118,8 @@ export async function startStage(name: StageName): Promise<Stage> {
       ['disk', small.controlPlane, '12m'],
       ['disk', small.engine, '64m'],
       ['data', small.svc, '64m'],
-      ['main', small.svc, '16m'],
+      ['main', small.svc, '64m'],
+      ['main', small.secondSvc, '24m'],
       ['disk', small.secrets, '1m'],
     ] as const) {
       if (stage !== name) continue;
@@ -143,7 +145,7 @@ export async function startStage(name: StageName): Promise<Stage> {
     stops.push(() => git.stop());
     const front = await prepareFront(dir);
     const shims = { builder: await createShim(join(dir, 'shim-builder')), node: await createShim(join(dir, 'shim-node')) };
-    // The same size on each node, so that placement does not depend on the free space of this machine's disk.
+    // Placement must not depend on the free space of this machine's disk: a size for each node, and small file systems.
     const same = { MAX_STORAGE: '10000000000', PULL_TIMEOUT: '30s' };
     const svc = { svcRoot: join(small.svc, 'svc') };
     const history = memoryHistory();
@@ -189,7 +191,7 @@ export async function startStage(name: StageName): Promise<Stage> {
         },
         // Less room than node-1, so that it gets work only when node-1 cannot have it.
         ...(name === 'main'
-          ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, MAX_STORAGE: '5000000000' } }]
+          ? [{ name: 'node-2', role: 'deploy' as const, engine: build, env: { ...same, SVC_ROOT: join(small.secondSvc, 'svc') } }]
           : []),
       ],
       env: {
