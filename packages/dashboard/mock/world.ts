@@ -289,6 +289,17 @@ function usual(): Kept {
       ],
     },
   });
+  for (const row of deployments) {
+    const on = nodes.find(({ id }) => id === row.node_id);
+    const name = projects.find(({ id }) => id === row.project_id)?.name ?? '';
+    if (on === undefined || row.status !== 'running') continue;
+    on.containers.push({
+      name: `svc-${name}-g${row.generation}`,
+      labels: { 'berth.project_name': name, 'berth.deployment': row.id },
+      host_port: row.waiting === null ? row.host_port : null,
+      state: row.waiting === null ? 'running' : 'exited',
+    });
+  }
   return {
     projects,
     nodes,

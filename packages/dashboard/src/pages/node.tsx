@@ -159,7 +159,7 @@ function Loaded({ node }: { node: Node }) {
                 cell: (row) =>
                   node.quarantined?.includes(row.name) === true ? `${row.state}, in quarantine: its deployment is unknown` : row.state,
               },
-              { head: 'Project', cell: (row) => row.labels['berth.project_name'] ?? '' },
+              { head: 'Project', cell: (row) => <ProjectLink name={row.labels['berth.project_name']} /> },
               { head: 'Port', number: true, wide: true, cell: (row) => row.host_port ?? '' },
             ]}
           />
@@ -225,3 +225,11 @@ function Loaded({ node }: { node: Node }) {
     </Head>
   );
 }
+
+/** A container of an earlier agent has no name of its project. */
+const ProjectLink = ({ name }: { name: string | undefined }) =>
+  name === undefined ? null : (
+    <PageLink to="/projects/$name" params={{ name }} size="sm">
+      {name}
+    </PageLink>
+  );
