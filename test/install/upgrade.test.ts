@@ -89,7 +89,7 @@ describe.skipIf(reason !== undefined)(`upgrade and way back${reason === undefine
     await service.start();
     if (gateway !== -1) await world.berth.traefik?.useGateways([0, 1]);
     await running(asked);
-    expect(code).toBe(0);
+    expect(code, `exit code of ${service.name}`).toBe(0);
     expect(versionOf((await world.berth.get('app')).body)).toBe(version);
   };
   const state = async (): Promise<Record<string, unknown>> => {

@@ -7,7 +7,7 @@ import { repositoryRoot } from './config.ts';
 import { run } from './process.ts';
 
 /** Commit of the last landed release. Change it after each release. */
-export const LAST_RELEASE = '8c42440';
+export const LAST_RELEASE = 'ffe2202';
 
 export type Release = { root: string; commit: string; remove(): Promise<void> };
 
