@@ -73,6 +73,14 @@ export const systemParts = [
     service: true,
     why: 'is the git server of the tests of deploy keys and host keys',
   },
+  {
+    part: 'curl',
+    program: 'curl',
+    package: 'curl',
+    optional: true,
+    tests: true,
+    why: 'installs the command line as the examples of CI pipelines do',
+  },
   ...['zsh', 'fish'].map((shell) => ({
     part: shell,
     program: shell,

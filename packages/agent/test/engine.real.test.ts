@@ -198,8 +198,9 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
 
     it('the build cache is pruned while a build runs, and a prune that is killed can be repeated', async () => {
       const disk = await diskOf(1);
+      // Not `docker build`: before Docker 23 it does not use BuildKit, and then there is no build cache.
       const fill = (n: number, more = ''): Promise<unknown> =>
-        parts.engine.docker(['build', '--quiet', '--tag', `fill:${n}`, '-'], {
+        parts.engine.docker(['buildx', 'build', '--quiet', '--tag', `fill:${n}`, '-'], {
           input: `FROM busybox:stable\nRUN dd if=/dev/urandom of=/x bs=1M count=8 && echo ${n} ${Date.now()}\n${more}`,
           deadlineMs: 90_000,
         });
