@@ -22,7 +22,7 @@ import type { Facts } from '../domain/facts.ts';
 import { needsOf } from '../domain/build-needs.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
-import { choose, dataRefusal, isOnline, lackEngines, refusal, whyNone } from '../domain/placement.ts';
+import { choose, dataRefusal, isOnline, lackEngines, type Question, refusal, whyNone } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, Failure } from '../domain/records.ts';
 import { addNewerVersions, addVersions, mounted } from './data.ts';
@@ -354,12 +354,8 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (node === undefined) {
     if (placement.items.length === 0) return wait(draft, d, 'no_deploy_node', 'no deploy node has ever registered');
     const [why, plain, code] = [whyNone(placement), whyNone(placement, true), dataRefusal(placement)];
-    // The project is down while it waits for a node, so it starts again where it was. A node that is silent, or whose engine is, may come
-    // back: it counts as present until the wait is as long as a node may be silent.
-    const lasting = { ...question, losses: d.losses.filter((loss) => loss.error !== undefined) };
-    const isPatient = !hasRunOut(draft, d, facts.limits.offlineMs);
-    const nodes = isPatient ? facts.nodes.map((one) => ({ ...one, last_seen_at: facts.now, engine: null })) : facts.nodes;
-    if (canRestart(draft) && choose(lasting, nodes, facts).winner === null) return fail(draft, d, failure(code ?? 'no_deploy_node', why));
+    // The project is down while it waits for a node, so it starts again where it was.
+    if (canRestart(draft) && !mayFindNode(draft, d, question)) return fail(draft, d, failure(code ?? 'no_deploy_node', why));
     return code === null ? waitForNode(draft, d, 'deploy', 'no_deploy_node', { why, plain }) : wait(draft, d, code, why, plain);
   }
   // The new task would adopt the container, and the retire task would then remove it.
@@ -380,6 +376,18 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
     `assigned to ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, to replace deployment ${running.generation}`}`,
   );
+}
+
+/**
+ * Whether a node may take the deployment soon. A node that is silent, or whose engine is, may come back: it counts as present until the
+ * wait is as long as a node may be silent.
+ */
+function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boolean {
+  const { facts } = draft;
+  const lasting = { ...question, losses: d.losses.filter((loss) => loss.error !== undefined) };
+  const isPatient = !hasRunOut(draft, d, facts.limits.offlineMs);
+  const nodes = isPatient ? facts.nodes.map((one) => ({ ...one, last_seen_at: facts.now, engine: null })) : facts.nodes;
+  return choose(lasting, nodes, facts).winner !== null;
 }
 
 /** An end of a move of the volumes reported or was lost. */
