@@ -18,6 +18,7 @@ import { routeOf } from './rows/route.ts';
 import { taskOf } from './rows/task.ts';
 import { secretsOf } from './secrets.ts';
 import { LIVE_STATES } from './states.ts';
+import { unmanagedOf } from './unmanaged.ts';
 import { volumesOf } from './volumes.ts';
 
 export function createFlowStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
@@ -59,6 +60,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           nodes,
           endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
+          unmanaged: await unmanagedOf(tx, projectId),
           volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,

@@ -46,6 +46,7 @@ import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
+import { createUnmanagedStore } from './unmanaged.ts';
 import { createVolumeStore } from './volumes.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsageStore } from './usage.ts';
@@ -128,6 +129,7 @@ export function storesOn(
     projectKeys: createProjectKeyStore(db),
     secrets: createSecretStore(db),
     volumes: createVolumeStore(db),
+    unmanaged: createUnmanagedStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(db, memory, queryCache, now),
     tasks: createTaskStore(db, memory),

@@ -27,6 +27,7 @@ import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
 import { fewVisible, refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { contains } from './search.ts';
+import { forgetUnmanagedOf } from './unmanaged.ts';
 import { endVolumes } from './volumes.ts';
 
 export function createProjectStore(db: Database, newId: NewId, clock: () => number, quarantineMs: number): ProjectStore {
@@ -206,6 +207,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
           .where('id', '=', id)
           .returning(['id', 'name', 'deletes_volumes'])
           .executeTakeFirstOrThrow();
+        await forgetUnmanagedOf(tx, { project: id });
         await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
         await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
         return true;
