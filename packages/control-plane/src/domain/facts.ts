@@ -104,7 +104,7 @@ export type Facts = {
   cacheIndex: CacheIndex;
   /** Copies of its volumes. Only read if the project or a live deployment has volumes. */
   volumes: readonly VolumeCopy[];
-  /** Its containers on nodes with a contract-only agent. */
+  /** Its containers on nodes with a contract-only agent. Absent: none. */
   unmanaged?: readonly UnmanagedContainer[];
   /** Unused ids, enough for one plan. */
   freshIds: readonly string[];

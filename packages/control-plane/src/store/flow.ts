@@ -50,6 +50,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           record.stopped_at !== null ||
           [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate') ||
           deployments.some((d) => isMisnamedOn(nodes, d));
+        const unmanaged = await unmanagedOf(tx, projectId);
         return {
           project: record,
           datasets: await datasetFacts(tx, [...used, ...datasetIds]),
@@ -60,7 +61,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           nodes,
           endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
-          unmanaged: await unmanagedOf(tx, projectId),
+          ...(unmanaged.length === 0 ? {} : { unmanaged }),
           volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,
