@@ -11,7 +11,7 @@ import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
-import { createDomainStore } from './domains.ts';
+import { type Claiming, createDomainStore } from './domains.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
 import { createDeviceCodeStore } from './identity/device-codes.ts';
@@ -122,14 +122,15 @@ export function storesOn(
 ): Stores {
   const queryCache = createNodeQueryCache(db);
   const memory = createNodeMemory(db, queryCache);
+  const claiming: Claiming = { db, newId, quarantineMs: domainQuarantineMs };
   return {
-    projects: createProjectStore(db, newId, now, domainQuarantineMs),
-    domains: createDomainStore(db, domainQuarantineMs),
+    projects: createProjectStore(claiming, now),
+    domains: createDomainStore(claiming),
     projectKeys: createProjectKeyStore(db),
     secrets: createSecretStore(db),
     volumes: createVolumeStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
-    flow: createFlowStore(db, memory, queryCache, now),
+    flow: createFlowStore(claiming, memory, queryCache, now),
     tasks: createTaskStore(db, memory),
     logs: createLogStore(db),
     logWants: createLogWantStore(db),

@@ -43,6 +43,7 @@ const TABLES = {
   project_secrets: {},
   volume_copies: {},
   domain_claims: {},
+  prefix_claims: {},
   deploy_keys: {},
   git_tokens: {},
   kept_settings: {},
