@@ -15,12 +15,13 @@ import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { changePushes, removeOldLooks } from './hooks.ts';
-import type { Claiming } from './domains.ts';
+import type { Claiming } from './claiming.ts';
 import { claimReleasePrefix } from './prefixes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { payloadWithoutArgs, payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
+import { changeUnmanaged } from './unmanaged.ts';
 import { putVolumes } from './volumes.ts';
 
 /** Thrown to roll back; never leaves this file. */
@@ -51,6 +52,7 @@ export async function commitPlan(
       if (plan.route !== null) await changeRoute(tx, plan.route);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
       for (const copy of plan.volumes) await putVolumes(tx, copy);
+      for (const change of plan.unmanaged ?? []) await changeUnmanaged(tx, change, plan.now);
       await writeStatuses(tx, plan);
       for (const line of plan.storyLines) await writeStoryLine(tx, line, plan.now);
       await writeEvents(db, tx, feedOf(plan));

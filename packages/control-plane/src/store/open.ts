@@ -11,7 +11,8 @@ import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
-import { type Claiming, createDomainStore } from './domains.ts';
+import type { Claiming } from './claiming.ts';
+import { createDomainStore } from './domains.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
 import { createDeviceCodeStore } from './identity/device-codes.ts';
@@ -46,6 +47,7 @@ import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
+import { createUnmanagedStore } from './unmanaged.ts';
 import { createVolumeStore } from './volumes.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsageStore } from './usage.ts';
@@ -129,6 +131,7 @@ export function storesOn(
     projectKeys: createProjectKeyStore(db),
     secrets: createSecretStore(db),
     volumes: createVolumeStore(db),
+    unmanaged: createUnmanagedStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
     flow: createFlowStore(claiming, memory, queryCache, now),
     tasks: createTaskStore(db, memory),

@@ -5,7 +5,7 @@
 import { sql } from 'kysely';
 import { claimRefusal, refusalMessage } from '../domain/domains.ts';
 import { DomainError } from '../domain/errors.ts';
-import type { Claiming } from './domains.ts';
+import type { Claiming } from './claiming.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';

@@ -10,7 +10,8 @@ import type { ProjectSettings } from '../domain/records.ts';
 import { secretsHaveNames } from '../domain/secrets.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import { noteOrphans } from './clean-ups.ts';
-import { changeDomains, type Claiming, releaseAll } from './domains.ts';
+import type { Claiming } from './claiming.ts';
+import { changeDomains, releaseAll } from './domains.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
@@ -26,6 +27,7 @@ import { claimPrefix, lockPrefix, PREFIX_SET, prefixUse, releaseAllPrefixes, rel
 import { fewVisible, refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { contains } from './search.ts';
+import { forgetUnmanagedOf } from './unmanaged.ts';
 import { endVolumes } from './volumes.ts';
 
 export function createProjectStore(claiming: Claiming, clock: () => number): ProjectStore {
@@ -217,6 +219,7 @@ export function createProjectStore(claiming: Claiming, clock: () => number): Pro
           .where('id', '=', id)
           .returning(['id', 'name', 'deletes_volumes'])
           .executeTakeFirstOrThrow();
+        await forgetUnmanagedOf(tx, { project: id });
         await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
         await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
         return true;

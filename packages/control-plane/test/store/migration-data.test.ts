@@ -122,7 +122,7 @@ test('the prefixes of projects get claims: sessions of a project that never move
     row['project_id'],
     row['released_at'] === null,
   ]);
-  expect(claims.toSorted()).toEqual([
+  expect(claims.toSorted((a, b) => String(a[0]).localeCompare(String(b[0])))).toEqual([
     ['before', 'left-p2', 'p2', false],
     ['moved', 'moved-p2', 'p2', true],
     ['stayed', 'first', 'p1', true],

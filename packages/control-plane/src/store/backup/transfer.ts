@@ -42,6 +42,7 @@ const TABLES = {
   platform_keys: {},
   project_secrets: {},
   volume_copies: {},
+  unmanaged_containers: {},
   domain_claims: {},
   prefix_claims: {},
   deploy_keys: {},
