@@ -368,7 +368,7 @@ export type RouteStore = {
 
 /** Owners of custom domains (store/domains.ts). `projects` changes them. */
 export type DomainStore = {
-  /** Removes domains whose quarantine is over. Returns the number of rows. */
+  /** Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of domains. */
   sweep(now: number): Promise<number>;
 };
 

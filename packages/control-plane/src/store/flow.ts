@@ -6,8 +6,8 @@ import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { commitPlan } from './commit-plan.ts';
+import type { Claiming } from './claiming.ts';
 import { holdsBuilds } from './clean-ups.ts';
-import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { datasetFacts } from './datasets/dataset-facts.ts';
 import { endedWork } from './ended-work.ts';
@@ -21,7 +21,8 @@ import { LIVE_STATES } from './states.ts';
 import { unmanagedOf } from './unmanaged.ts';
 import { volumesOf } from './volumes.ts';
 
-export function createFlowStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
+export function createFlowStore(claiming: Claiming, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
+  const { db } = claiming;
   return {
     facts(projectId, datasetIds = []) {
       return db.snapshot(async (tx) => {
@@ -70,8 +71,8 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
       });
     },
 
-    commit: (plan) => commitPlan(db, queryCache, plan, null),
-    commitWithKey: (plan, key) => commitPlan(db, queryCache, plan, key),
+    commit: (plan) => commitPlan(claiming, queryCache, plan, null),
+    commitWithKey: (plan, key) => commitPlan(claiming, queryCache, plan, key),
     watch: () => queryCache.watch(),
 
     async findKey(projectId, key, now) {

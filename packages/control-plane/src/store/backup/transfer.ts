@@ -44,6 +44,7 @@ const TABLES = {
   volume_copies: {},
   unmanaged_containers: {},
   domain_claims: {},
+  prefix_claims: {},
   deploy_keys: {},
   git_tokens: {},
   kept_settings: {},

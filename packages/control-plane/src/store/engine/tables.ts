@@ -100,6 +100,15 @@ export type Tables = {
     /** Null: in use. */
     released_at: Ms | null;
   };
+  /** The same for domain prefixes. A prefix that its project gave up can still be served until the next deployment is live. */
+  prefix_claims: {
+    prefix: string;
+    id: string;
+    project_id: string;
+    claimed_at: Ms;
+    /** Null: in use. */
+    released_at: Ms | null;
+  };
   /** The key that seals the values of a project, encrypted with a key of SECRETS_KEY (secrets/vault.ts). */
   project_keys: { project_id: string; wrapped: string; wrapped_by: string; created_at: Ms };
   /** The same for values that belong to no project. */
