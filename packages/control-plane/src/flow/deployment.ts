@@ -208,7 +208,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
 
   // This plan changes the state of older deployments only.
   const draft = createDraft(facts, 'superseded');
-  const created = newDeployment(input, project, now, facts.uptime.at);
+  const created = newDeployment({ ...input, live: facts.live.find((d) => d.status === 'running') ?? null }, project, now, facts.uptime.at);
   for (const older of facts.live) {
     if (!isBefore(older.status)) continue;
     const hasWorked = older.status !== 'pending';

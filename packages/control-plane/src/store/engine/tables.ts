@@ -143,6 +143,8 @@ export type Tables = {
     requested_commit: string | null;
     note: string | null;
     rollback_of: string | null;
+    /** Null: it is no rollback, or an earlier version of Berth created it. */
+    rolled_back: Generated<Json | null>;
     error_code: string | null;
     error_message: string | null;
     cancel_requested_at: Ms | null;

@@ -33,6 +33,7 @@ import { cleanUp } from './0028_clean_up.ts';
 import { rights } from './0029_rights.ts';
 import { volumeMoves } from './0030_volume_moves.ts';
 import { volumeSizes } from './0034_volume_sizes.ts';
+import { rolledBack } from './0049_rolled_back.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -64,4 +65,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0029_rights': rights(capabilities),
   '0030_volume_moves': volumeMoves(capabilities),
   '0034_volume_sizes': volumeSizes(capabilities),
+  '0049_rolled_back': rolledBack(capabilities),
 });
