@@ -12,7 +12,7 @@ import type { Node } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Route } from '@berth/wire/route';
 import { type AnswerOf, ROUTES, type RouteName } from '@berth/wire/routes';
-import type { Readiness } from '@berth/wire/system';
+import type { SystemReadiness } from '@berth/wire/system';
 import type { User } from '@berth/wire/user';
 import { type Role, ROLES } from '@berth/wire/vocabulary';
 import type { TSchema } from 'typebox';
@@ -709,7 +709,7 @@ const TABLE = (Object.entries(ROUTES) as [RouteName, Route][])
   })
   .toSorted((a, b) => a.names.length - b.names.length); // /api/nodes/join-tokens is not a node
 
-const READY: Readiness = {
+const READY: SystemReadiness = {
   status: 'ready',
   parts: [
     { name: 'database', ok: true, required: true, detail: 'SQLite, schema 0034' },

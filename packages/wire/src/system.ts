@@ -23,7 +23,7 @@ export const BackupEntry = Type.Object({
   finished_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null: it is being made, or its process died' })),
 });
 
-export const Readiness = Type.Object({
+export const SystemReadiness = Type.Object({
   status: literals(['ready', 'degraded', 'not_ready']),
   parts: Type.Array(
     Type.Object({
@@ -35,11 +35,14 @@ export const Readiness = Type.Object({
   ),
   notes: Type.Array(Type.String(), { description: 'warnings about settings, certificates and nodes' }),
 });
-export type Readiness = Static<typeof Readiness>;
+export type SystemReadiness = Static<typeof SystemReadiness>;
 
 export const System = Type.Object({
   readiness: Type.Optional(
-    Type.Unsafe<Readiness>({ ...Readiness, description: 'what /readyz of the control plane answers; absent: an earlier version answers' }),
+    Type.Unsafe<SystemReadiness>({
+      ...SystemReadiness,
+      description: 'what /readyz of the control plane answers; absent: an earlier version answers',
+    }),
   ),
   settings: Type.Array(SettingInForce, { description: 'of the control plane that answers, by name' }),
   backups: Type.Object({

@@ -38,7 +38,7 @@ export const Page = () => {
     (answer) => {
       setSecret(answer.token);
       setName('');
-      // The next token has the least rights again, and no more projects than this one.
+      // The next token has the least rights again. The limit to projects stays.
       setRole('viewer');
       setDays(DAYS);
     },

@@ -1,4 +1,4 @@
-import type { Readiness } from '@berth/wire/system';
+import type { SystemReadiness } from '@berth/wire/system';
 import { Page as Head } from '../app/page.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
@@ -22,7 +22,7 @@ export const Page = () => (
 );
 
 /** A control plane of an earlier version does not send it. */
-const UNKNOWN: Pick<Readiness, 'parts' | 'notes'> & { status: string } = {
+const UNKNOWN: Pick<SystemReadiness, 'parts' | 'notes'> & { status: string } = {
   status: 'not known: an earlier version answers',
   parts: [],
   notes: [],
@@ -37,7 +37,7 @@ function System() {
   return (
     <Head title="System">
       <Column gap="lg">
-        <Panel flush title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
+        <Panel flush title="SystemReadiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
           <Answer query={system} what="the readiness">
             {({ readiness: { status, parts, notes } = UNKNOWN }) => (
               <>

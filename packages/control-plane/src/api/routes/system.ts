@@ -1,5 +1,5 @@
 /** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
-import type { Readiness } from '@berth/wire/system';
+import type { SystemReadiness } from '@berth/wire/system';
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import { isLate, lastGood, nextBackupAt, RESTORED, type Restored } from '../../domain/backups.ts';
 import { type Define, SENT } from '../define.ts';
@@ -26,7 +26,7 @@ const ageOf = (ms: number): string => {
 const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 
 /** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
-type Part = Readiness['parts'][number];
+type Part = SystemReadiness['parts'][number];
 
 type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly Pick<NodeNotes, 'notes'>[]; openapi: object };
 
@@ -42,7 +42,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
   });
 
   /** The dashboard gets it too (`system`), because the shipped proxy files keep /readyz from the internet. */
-  async function readinessNow(): Promise<Readiness> {
+  async function readinessNow(): Promise<SystemReadiness> {
     const parts: Part[] = [await database(), routes(), ...jwtSecret(), await secrets(), ...(await backups()), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
