@@ -128,7 +128,7 @@ export type Tables = {
     set_at: Ms;
   };
   /** Copies of volumes on nodes (domain/volumes.ts). They outlive their project. */
-  volume_copies: Omit<VolumeCopy, 'names' | 'sizes'> & { names: Json; sizes: Generated<Json> };
+  volume_copies: Omit<VolumeCopy, 'names' | 'sizes' | 'seen'> & { names: Json; sizes: Generated<Json>; seen: Generated<Json | null> };
   deploy_keys: DeployKeyRecord;
   git_tokens: GitTokenRecord;
   /** ssh host keys (domain/git-hosts.ts). */
