@@ -90,7 +90,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             secrets: context.secrets,
             noCache,
           },
-          { signal, timeoutMs: deps.buildTimeoutMs, onLine },
+          { signal, timeoutMs: deps.buildTimeoutMs, onLine, room: context.room },
         );
         const { digest, arch } = await built.catch((error: unknown) => {
           endPush?.(true);

@@ -26,7 +26,13 @@ export type BuildSpec = {
   secrets: readonly { name: string; value: string }[];
   noCache: boolean;
 };
-export type BuildOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: BuildLine) => void };
+export type BuildOptions = {
+  signal: AbortSignal;
+  timeoutMs: number;
+  onLine: (line: BuildLine) => void;
+  /** Lets the builder wait while the log has no room (ExecOptions). */
+  room?: () => Promise<void> | null;
+};
 /** `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report it. */
 export type Built = { digest: string | null; arch: string | null };
 /** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
@@ -84,7 +90,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     return version !== null && !isOlder(version, RAWJSON_SINCE);
   }
 
-  return async (spec, { signal, timeoutMs, onLine }) => {
+  return async (spec, { signal, timeoutMs, onLine, room }) => {
     checkFrontend(await readBeginning(spec.dockerfile), frontends);
     rawJson ??= checkBuilder();
     const raw = await rawJson.catch((error: unknown) => {
@@ -132,6 +138,9 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
         env: { ...args.env, ...Object.fromEntries(spec.secrets.map(({ name, value }) => [envName(name), value])) },
         dieWithParent: true,
         maxLine: MAX_MESSAGE,
+        // The reader knows where the output of a step begins in a line.
+        carriageReturns: 'keep',
+        room: room ?? (() => null),
         onLine: (line, stream) => {
           if (line.includes('pushing')) {
             void failPoint('push.during');
