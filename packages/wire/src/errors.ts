@@ -24,7 +24,7 @@ export const ERRORS = {
   dataset_name_taken: { status: 409, title: 'Another dataset already has this name' },
   dataset_in_use: { status: 409, title: 'Projects still use this dataset; remove it from them first' },
   domain_taken: { status: 409, title: 'Another project has this custom domain, or had it until recently' },
-  domain_prefix_taken: { status: 409, title: 'Another project already has this domain prefix' },
+  domain_prefix_taken: { status: 409, title: 'Another project has this domain prefix, or had it until recently' },
   env_conflict: { status: 409, title: 'An environment variable and a secret must not have the same name' },
   email_taken: { status: 409, title: 'Another user already has this e-mail address' },
   code_used: { status: 409, title: 'The one-time code was already used or has expired' },

@@ -20,6 +20,7 @@ import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/voc
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { needsOf } from '../domain/build-needs.ts';
+import { finalName } from '../domain/container-name.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
 import { choose, dataRefusal, isOnline, lackEngines, type Question, refusal, whyNone } from '../domain/placement.ts';
@@ -442,6 +443,7 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, failure('node_deleted'));
+  if (!isBerthAgent(node)) draft.unmanaged({ replaced: { node_id: node.id, container: finalName(d.settings), project_id: d.project_id } });
   const answering: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
   if (d.cancel_requested_at !== null) return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
@@ -472,7 +474,8 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
     draft.plan.stopped = { at: null, message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live` };
   const drain = old === undefined || !isAtRest(old);
   createRetireTask(draft, node, { of: d, remove: isSameNode ? removeOld : [], keep: d, drain });
-  if (old !== undefined && !isSameNode) createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain });
+  if (old !== undefined && !isSameNode)
+    createRetireTask(draft, draft.node(old.node_id), { of: old, replacedBy: d, remove: removeOld, keep: null, drain });
 }
 
 /** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */

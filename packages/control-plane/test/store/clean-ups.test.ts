@@ -132,7 +132,7 @@ test('images of a deleted project are removed, but not those that a new project 
   const { stores, project, path } = s;
   await stores.projects.markDeleting(project.id, NOW);
   expect(await stores.projects.removeIfGone(project.id)).toBe(true);
-  const again = await projectIn(stores);
+  const again = await projectIn(stores, 'shop', { domain_prefix: 'again' });
   await deploymentIn(stores, again, 'new', { ...image('shop', 2), status: 'running' });
   await start(s);
   expect(await payload(s)).toMatchObject({ repositories: [{ repository: 'shop', remove: [digest(1), digest(3)], keep: [digest(2)] }] });

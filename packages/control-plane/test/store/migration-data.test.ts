@@ -95,3 +95,43 @@ test('no row is lost, and numbers of deleted rows are not used again', async () 
     expect(await db.selectFrom('tasks').select('id').execute()).toEqual([]);
   });
 });
+
+test('the prefixes of projects get claims: sessions of a project that never moved stay valid, and left prefixes are kept', async () => {
+  const path = freshPath();
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    await migrateBefore('0039', db, capabilities);
+    const project = (id: string, domain_prefix: string) => ({ ...PROJECT_ROW, id, name: id, domain_prefix });
+    const deployment = (id: string, project_id: string, domain_prefix: string) => ({ ...DEPLOYMENT_ROW, id, project_id, domain_prefix });
+    await db
+      .insertInto('projects')
+      .values([project('p1', 'stayed'), project('p2', 'moved')])
+      .execute();
+    await db
+      .insertInto('deployments')
+      .values([
+        { ...deployment('d1', 'p1', 'stayed'), status: 'running' },
+        { ...deployment('d2', 'p2', 'before'), status: 'retired' },
+        { ...deployment('d3', 'p2', 'typo'), status: 'failed', generation: 2 },
+      ])
+      .execute();
+  });
+  const stores = await open(path);
+  const claims = (await rowsOf(path, 'prefix_claims')).map((row) => [
+    row['prefix'],
+    row['id'],
+    row['project_id'],
+    row['released_at'] === null,
+  ]);
+  expect(claims.toSorted((a, b) => String(a[0]).localeCompare(String(b[0])))).toEqual([
+    ['before', 'left-p2', 'p2', false],
+    ['moved', 'moved-p2', 'p2', true],
+    ['stayed', 'first', 'p1', true],
+  ]);
+  expect((await stores.policy.read(NOW)).projects.map(({ claims: all }) => all)).toEqual([
+    [{ prefix: 'stayed', claim: 'first' }],
+    [
+      { prefix: 'before', claim: 'left-p2' },
+      { prefix: 'moved', claim: 'moved-p2' },
+    ],
+  ]);
+});
