@@ -89,7 +89,7 @@ const LF = 10;
 /** After the program's exit, its pipes are closed when they are silent for this long. */
 const SILENCE_MS = 1_000;
 
-/** Calls `onChunk` with each part and resolves at the end of the stream. While the promise of `room` is pending, it reads no more. */
+/** Calls `onChunk` with each part and resolves at the end of the stream. While the promise of `room` is pending, it does not read. */
 function readChunks(stream: Readable, onChunk: (chunk: Buffer) => void, room: () => Promise<void> | null): Promise<void> {
   stream.on('data', (chunk: Buffer) => {
     onChunk(chunk);
