@@ -198,6 +198,8 @@ export type Tables = {
     /** When a clean-up began to remove its image from the registry. `image_deleting` 1: the registry has not confirmed it. */
     image_removed_at: Generated<Ms | null>;
     image_deleting: Generated<Flag | null>;
+    /** 1: the registry lacked it at the last clean-up that looked, since `image_removed_at`. The next one looks again. */
+    image_missing: Generated<Flag | null>;
   };
   kept_settings: { project_id: string; digest: string; settings: Json };
   /** Only store/story.ts writes it. A repeated line is one row: `count` occurrences from `first_at` (null: one occurrence) to `at`. */

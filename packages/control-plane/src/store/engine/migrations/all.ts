@@ -35,6 +35,7 @@ import { volumeMoves } from './0030_volume_moves.ts';
 import { volumeSizes } from './0034_volume_sizes.ts';
 import { prefixClaims } from './0039_prefix_claims.ts';
 import { unmanagedContainers } from './0041_unmanaged_containers.ts';
+import { missingImages } from './0042_missing_images.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -68,4 +69,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0034_volume_sizes': volumeSizes(capabilities),
   '0039_prefix_claims': prefixClaims(capabilities),
   '0041_unmanaged_containers': unmanagedContainers(capabilities),
+  '0042_missing_images': missingImages(),
 });
