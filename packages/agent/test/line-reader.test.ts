@@ -117,7 +117,7 @@ test.each<[string, string]>([
       // json-file loses a character that a piece cuts in two.
       const shown =
         driver === 'json-file'
-          ? [...(read.lines[0]?.text ?? '')].map((c, i) => (c === '\u{FFFD}' ? [...whole][i] : c)).join('')
+          ? Array.from(read.lines[0]?.text ?? '', (c, i) => (c === '\u{FFFD}' ? Array.from(whole)[i] : c)).join('')
           : read.lines[0]?.text;
       expect(`${driver} ${size}: ${shown}`).toBe(`${driver} ${size}: ${whole}`);
       expect(read.lines.map((line) => line.text).slice(1)).toEqual(['next']);
