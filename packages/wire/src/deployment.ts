@@ -55,6 +55,13 @@ export const DeploymentItem = Type.Object({
   waiting: orNull(Type.String({ description: 'why it waits; null: it does not wait' })),
   cancel_requested: Type.Boolean(),
   rollback_of: orNull(Id),
+  rolled_back_from: Type.Optional(
+    orNull(
+      Type.Integer({
+        description: 'number of the deployment that a rollback replaced; a restart or a move of the rolled back version keeps it',
+      }),
+    ),
+  ),
   created_by: orNull(CreatedBy),
   trigger: orNull(literals(TRIGGERS)),
   branch: orNull(Type.String()),
@@ -65,7 +72,13 @@ export const DeploymentItem = Type.Object({
   image_tag: orNull(Type.String()),
   image_digest: orNull(ImageDigest),
   image_removed_at: Type.Optional(
-    orNull(Type.Unsafe<Time>({ ...Time, description: 'time at which a clean-up removed its image; a rollback to it is refused' })),
+    orNull(
+      Type.Unsafe<Time>({
+        ...Time,
+        description:
+          'time at which a clean-up removed its image, or found it missing; a rollback to it is refused, unless a later clean-up finds it',
+      }),
+    ),
   ),
   node_id: orNull(Id),
   node_name: orNull(Type.String({ description: 'hostname of the node; null without a node, and if the node was deleted' })),

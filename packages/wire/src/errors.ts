@@ -94,6 +94,7 @@ export const FAILURES = {
   image_pull_failed: 'The image could not be pulled',
   registry_missing: 'REGISTRY_ADDR is not set, so an image cannot be stored',
   registry_other: 'REGISTRY_URL does not lead to the registry of REGISTRY_ADDR, or the registry has lost its images',
+  registry_images_missing: 'The registry lacks most of the images that releases need',
   registry_agents: 'More than one agent cleans the registry',
   registry_delete_disabled: 'The registry does not allow the deletion of images',
   registry_not_read_only: 'The registry could not be made read-only, so it collects no garbage',

@@ -60,6 +60,12 @@ export type StoppedFirst = 'asked' | 'stopped';
 
 export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: number | null };
 
+/**
+ * A rollback. `from`: number of the deployment that it replaced. `set_aside`: project settings that differ from the release that came back,
+ * each with a digest of its value at that moment. They are no drift, until somebody changes them again.
+ */
+export type RolledBack = { from: number; set_aside: Readonly<Record<string, string>> };
+
 export type DeploymentRecord = {
   id: string;
   project_id: string;
@@ -77,13 +83,17 @@ export type DeploymentRecord = {
   phases: PhaseRecord[] | null;
   /** The deployment whose release is deployed again, without a build. */
   rollback_of: string | null;
+  /** Null: not a rollback, nor a restart or move of one. */
+  rolled_back: RolledBack | null;
   error: Failure | null;
   cancel_requested_at: number | null;
   commit: string | null;
   image_tag: string | null;
   image_digest: string | null;
-  /** Time at which a clean-up removed its image from the registry; null or absent: the registry has it. */
+  /** Time at which a clean-up removed its image from the registry, or missed it there; null or absent: the registry has it. */
   image_removed_at?: number | null;
+  /** No clean-up removed it: the registry lacked it, and each clean-up looks again. */
+  image_missing?: boolean;
   /** Architecture of the image in Go’s names, or null if its builder did not report it. */
   image_arch: string | null;
   builder_id: string | null;
@@ -136,6 +146,7 @@ export type DeploymentSummary = Pick<
   | 'commit_author'
   | 'phases'
   | 'rollback_of'
+  | 'rolled_back'
   | 'error'
   | 'waiting'
   | 'image_removed_at'

@@ -10,7 +10,7 @@ import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { writeStatuses } from './commit-statuses.ts';
-import { areBuildsHeld, refuseRemovedImage } from './clean-ups.ts';
+import { areBuildsHeld, imagePushed, refuseRemovedImage } from './clean-ups.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
@@ -176,6 +176,9 @@ async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: Deploymen
     .returning('node_id')
     .executeTakeFirst();
   if (row === undefined) throw new Stale();
+  const { image_tag, image_digest } = set;
+  if (typeof image_tag === 'string' && typeof image_digest === 'string')
+    await imagePushed(tx, plan.project.id, { image_tag, image_digest });
   return row.node_id ?? '';
 }
 

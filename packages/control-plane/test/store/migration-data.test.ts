@@ -135,3 +135,38 @@ test('the prefixes of projects get claims: sessions of a project that never move
     ],
   ]);
 });
+
+test('containers that a contract-only agent started before the upgrade are listed, and missing images are looked for again', async () => {
+  const path = freshPath();
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    await migrateBefore('0041', db, capabilities);
+    await db.insertInto('projects').values(PROJECT_ROW).execute();
+    await db
+      .insertInto('nodes')
+      .values([
+        { ...node, schedulable: 1 },
+        { ...node, id: 'n2', hostname: 'berth', schedulable: 1, agent_version: '1' },
+      ])
+      .execute();
+    const ended = { ...DEPLOYMENT_ROW, status: 'retired', image_tag: 'r:5000/shop:1' };
+    const clean = { state: 'done', holds_builds: 0, images: 0, images_left: 0, requested_at: NOW, started_at: NOW + 1 };
+    await db
+      .insertInto('clean_ups')
+      .values({ id: 'c', ...clean, missing: 1, finished_at: NOW + 2 })
+      .execute();
+    await db
+      .insertInto('deployments')
+      .values([
+        { ...ended, node_id: 'n1', domain_prefix: 'old', image_digest: 'sha256:1', image_removed_at: NOW + 2 },
+        { ...ended, id: 'd2', generation: 2, node_id: 'n2', domain_prefix: 'old', image_digest: 'sha256:2', image_removed_at: NOW + 1 },
+        { ...ended, id: 'd3', generation: 3, status: 'running', node_id: 'n1' },
+      ])
+      .execute();
+  });
+  const stores = await open(path);
+  expect(await stores.unmanaged.left({ nodes: ['n1', 'n2'] })).toMatchObject([
+    { node_id: 'n1', container: 'svc-old', project: 'shop', deployment_id: 'd1', labelled: false },
+  ]);
+  const missing = (await rowsOf(path, 'deployments')).map((row) => row['image_missing']);
+  expect(missing).toEqual([1, null, null]);
+});

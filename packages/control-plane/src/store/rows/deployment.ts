@@ -31,6 +31,8 @@ export function deploymentColumns({
   secrets,
   created_by,
   phases,
+  image_missing: _missing,
+  rolled_back,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -46,6 +48,7 @@ export function deploymentColumns({
     ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
     ...(secrets === undefined ? {} : { secrets: secrets === null ? null : JSON.stringify(secrets) }),
     ...(created_by === undefined ? {} : { created_by: created_by === null ? null : JSON.stringify(created_by) }),
+    ...(rolled_back === undefined ? {} : { rolled_back: rolled_back === null ? null : JSON.stringify(rolled_back) }),
     ...(phases === undefined ? {} : { phases: phases === null ? null : JSON.stringify(phases) }),
     ...(retry === undefined ? {} : { retry: retry === null ? null : JSON.stringify(retry) }),
   };
@@ -67,6 +70,7 @@ export const SUMMARY_COLUMNS = [
   'commit_author',
   'phases',
   'rollback_of',
+  'rolled_back',
   'error_code',
   'error_message',
   'waiting',
@@ -102,7 +106,10 @@ export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
 }
 
 /** The parts that a summary and a whole record have in common. */
-const partsOf = (row: Omit<SummaryRow, 'ordinal'>): Pick<DeploymentRecord, 'error' | 'health' | 'datasets' | 'created_by' | 'phases'> => ({
+const partsOf = (
+  row: Omit<SummaryRow, 'ordinal'>,
+): Pick<DeploymentRecord, 'error' | 'health' | 'datasets' | 'created_by' | 'phases' | 'rolled_back'> => ({
+  rolled_back: row.rolled_back === null ? null : (JSON.parse(row.rolled_back) as DeploymentRecord['rolled_back']),
   created_by: row.created_by === null ? null : (JSON.parse(row.created_by) as DeploymentRecord['created_by']),
   phases: row.phases === null ? null : (JSON.parse(row.phases) as DeploymentRecord['phases']),
   error: row.error_code === null ? null : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },
@@ -129,11 +136,13 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     settings_digest: _digest,
     secrets: _secrets,
     image_deleting: _deleting,
+    image_missing,
     ...plain
   } = row;
   return {
     ...plain,
     settings: { ...laterDefaults(), ...(JSON.parse(settings) as OldSettings) },
+    ...(image_missing === 1 ? { image_missing: true } : {}),
     ...partsOf(row),
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
