@@ -128,6 +128,7 @@ it('a retire task of the new id removes containers of the old one', async () => 
     secretsDigest: null,
     progress: () => undefined,
     learned: () => undefined,
+    room: () => null,
     note: () => undefined,
   });
   expect(engine.all()).toEqual(['other running']);
