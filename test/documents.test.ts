@@ -146,7 +146,7 @@ test('docs/troubleshooting.md quotes messages that Berth writes', () => {
 test('the contract says of each field what an agent does that knows only the contract', () => {
   const section = textOf('docs/contract.md').split('## 10. ')[1] ?? '';
   const firsts = [...section.matchAll(/^\| ([^|]+) \|/gm)].flatMap(([, cell = '']) =>
-    [...cell.matchAll(/`(\w+)`/g)].map(([, name]) => name),
+    [...cell.matchAll(/`(\w+)`/g)].map(([, name = '']) => name),
   );
   const fields = [ProjectCreate, BuildPayload, DeployPayload].flatMap(({ properties }) => Object.keys(properties));
   expect(firsts.toSorted()).toEqual([...new Set(fields)].toSorted());
