@@ -3,6 +3,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import type { AgentOptions } from './config.ts';
+import { makePrivate } from './data/disk.ts';
 import { createPrivateFolder, keysBase, type PrivateFolder } from './private-folder.ts';
 import { createWorkspaces, type Workspaces } from './workspace.ts';
 
@@ -19,7 +20,7 @@ export type StateFolder = {
 export async function openStateFolder(config: AgentOptions, log: Logger): Promise<StateFolder> {
   const root = join(config.STATE_DIR, config.NODE_ROLE);
   const scratch = join(root, 'scratch');
-  await mkdir(root, { recursive: true, mode: 0o700 });
+  await makePrivate(root);
   // A process that was killed may have left an env-file with secrets.
   await rm(scratch, { recursive: true, force: true });
   await mkdir(scratch, { recursive: true, mode: 0o700 });
