@@ -25,6 +25,8 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
       secrets: [],
       secretsDigest: null,
       progress: () => undefined,
+      learned: () => undefined,
+      note: () => undefined,
     };
     return handler(task, context);
   };
