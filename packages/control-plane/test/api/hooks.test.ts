@@ -248,7 +248,7 @@ describe('a delivery is refused', () => {
     await createHook('github');
     for (let i = 0; i < 45; i++) await send(github('wrong', body));
     await refusals(20);
-    expect((await api.call('getHook', { params: { id: project } })).json['refused']).toBe(45);
+    await vi.waitFor(async () => expect((await api.call('getHook', { params: { id: project } })).json['refused']).toBe(45));
   });
   it('with 429 after 60 in a minute from one network, whatever the project; valid deliveries are accepted and do not count', async () => {
     const secret = await createHook('github');
