@@ -8,7 +8,7 @@ import { lookup } from 'node:dns';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
-import { addressScope } from '../domain/address-scope.ts';
+import { addressScope } from '@berth/kit/address-scope';
 import type { ForgeAnswer, ForgeRequest } from '../domain/forge-api.ts';
 
 type SendToForge = (request: ForgeRequest, signal: AbortSignal) => Promise<ForgeAnswer>;

@@ -8,7 +8,7 @@ import { lookup as systemLookup } from 'node:dns';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
-import { addressScope } from '../domain/address-scope.ts';
+import { addressScope } from '@berth/kit/address-scope';
 import { hostOf, isNamed } from '../domain/notice-target.ts';
 
 /** `status` 0: no answer; `text` says why. */

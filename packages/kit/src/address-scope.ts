@@ -1,6 +1,6 @@
 /**
  * Which network an address belongs to. Berth sends requests to addresses that developers choose, and they must not reach what only this
- * machine can reach. This is the only list of such addresses. Pure.
+ * machine can reach. This is the only list of such addresses.
  */
 import { BlockList, isIP } from 'node:net';
 
