@@ -145,7 +145,7 @@ function actionsIn(text: string): Map<string, Action | string> {
     const href = actions?.download?.href;
     const header = Object.entries(actions?.download?.header ?? {}).filter((pair): pair is [string, string] => typeof pair[1] === 'string');
     if (typeof href === 'string') found.set(oid, { href, header: Object.fromEntries(header.slice(0, 20)) });
-    else found.set(oid, String(error?.message ?? 'no address').slice(0, 300));
+    else found.set(oid, typeof error?.message === 'string' ? error.message.slice(0, 300) : 'no address');
   }
   return found;
 }
