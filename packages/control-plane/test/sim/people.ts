@@ -26,7 +26,8 @@ export type People = {
   /** Rollbacks that named no deployment. */
   goesBack: ReadonlySet<string>;
   deleteRenamed(): Promise<void>;
-  createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean }): Promise<void>;
+  /** `hasVolume`: the first project has a volume. */
+  createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean; hasVolume: boolean }): Promise<void>;
 };
 
 /**
@@ -308,7 +309,7 @@ export function createPeople(
       for (const { id, stopped_at } of stopped)
         if (mayStop.has(id)) history.record({ type: 'project', project: id, stopped: stopped_at !== null, sent: asked });
     },
-    async createProjects(names, { drainSeconds: drain_seconds, hasTokens }) {
+    async createProjects(names, { drainSeconds: drain_seconds, hasTokens, hasVolume }) {
       if (random.chance(0.5)) {
         dataset = (await ask((api) => api.stores.datasets.create({ name: 'maps', nfs_path: 'maps' }, world.now()))).id;
         if (random.chance(0.8)) await scan(dataset);
@@ -316,9 +317,10 @@ export function createPeople(
       for (const name of names) {
         const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds, stop_grace_seconds: 1 };
         // A single writer of shared data: never two versions of it at once.
-        const single = random.chance(0.35);
+        const isData = hasVolume && name === names[0];
+        const single = random.chance(0.35) || isData;
         const datasets =
-          dataset === null || random.chance(0.3)
+          dataset === null || random.chance(0.3) || isData
             ? []
             : [{ dataset_id: dataset, mode: single ? ('readwrite' as const) : ('dependency' as const) }];
         const replace = single ? ('recreate' as const) : ('rolling' as const);
