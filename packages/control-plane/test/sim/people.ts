@@ -15,6 +15,8 @@ export type People = {
   projects: Map<string, string>;
   deployments: Map<string, string>;
   act(): void;
+  /** Requests a deployment of the branch. */
+  deploy(project: string): Promise<void>;
   /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain(deployment: string): () => void;
   /** Stops the deployment's project. */
@@ -262,6 +264,7 @@ export function createPeople(
     projects,
     deployments,
     act,
+    deploy: (project) => deploy(project, null),
     drain,
     stop(id) {
       const project = deployments.get(id);

@@ -4,6 +4,7 @@
  * of its own leaves the other decisions of the seed as they are.
  */
 import type { Happening, History } from '@berth/testbed/history';
+import { isTerminal } from '@berth/wire/vocabulary';
 import { newDrain } from '../../src/flow/drain.ts';
 import type { Agent } from './agent.ts';
 import type { Endpoints } from './control-plane.ts';
@@ -24,7 +25,7 @@ export function createRestless(deps: {
   agents: readonly Agent[];
   projects: ReadonlyMap<string, string>;
   random: Random;
-  mayDeleteNodes: () => boolean;
+  deploy: (project: string) => Promise<void>;
 }): Restless {
   const { world, history, controlPlane, agents, projects, random } = deps;
   const life: Life = { name: 'restless people', alive: true };
@@ -57,7 +58,7 @@ export function createRestless(deps: {
       await uncordon(api, source.node_id);
       world.after(random.int(2_000, 15_000), life, () => ask((later) => drain(later, source.node_id)));
     } else if (what < 0.75) await drain(api, copy.node_id);
-    else if (what < 0.9 && deps.mayDeleteNodes()) {
+    else if (what < 0.9) {
       history.record({ type: 'deleting', what: 'node', id: copy.node_id });
       await api.driver.deleteNode(copy.node_id, random.chance(0.3));
     } else await changeSettings(api, project);
@@ -75,12 +76,18 @@ export function createRestless(deps: {
   async function act(api: Endpoints): Promise<void> {
     const [moving] = await api.stores.volumes.received();
     if (moving !== undefined) return interfere(api, moving);
-    const project = random.maybe([...projects.keys()]);
+    // The first project has a volume.
+    const [first] = projects.keys();
+    const project = random.chance(0.8) ? first : random.maybe([...projects.keys()]);
     if (project === undefined) return;
+    if (random.chance(0.2)) return changeSettings(api, project);
+    const all = await api.stores.nodes.all('deploy');
+    if (random.chance(0.3)) for (const node of all) if (!node.schedulable && node.deleting_at === null) await uncordon(api, node.id);
+    const running = (await api.stores.projects.runningDeployments([project])).get(project);
     const current = (await api.stores.volumes.ofProject(project)).find((c) => c.state === 'current');
-    if (current === undefined || random.chance(0.3)) return changeSettings(api, project);
-    if (random.chance(0.3)) await api.stores.nodes.all('deploy').then((all) => Promise.all(all.map((n) => uncordon(api, n.id))));
-    if (random.chance(0.5)) await drain(api, current.node_id);
+    if (running !== undefined && current !== undefined) return drain(api, current.node_id);
+    const [newest] = (await api.stores.deployments.list({ project_id: project }, { limit: 1, cursor: null })).items;
+    if (newest === undefined || isTerminal(newest.status)) await deps.deploy(project);
   }
 
   /** Somebody starts a container that Berth has just stopped, and often stops it again. */

@@ -140,7 +140,8 @@ export async function run({
      * Two machines with one hostname. `own`: each node has a node secret, which the other machine lacks. `late`: the first may be cut off
      * for longer than the offline time, so that the second gets the name.
      */
-    const doubling = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
+    const doubled = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
+    const doubling = isRestless ? 'none' : doubled;
     const isDoubled = doubling !== 'none';
     const moving: Moving = new Map();
     const agents: Agent[] = [];
@@ -159,7 +160,10 @@ export async function run({
       }
     };
     for (let i = 1; i <= random.int(1, 2); i++) add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
-    for (let i = 1; i <= random.int(1, 3); i++) add(`node-${i}`, 'deploy', i > 1 && random.chance(0.15), i);
+    let nodes = 0;
+    for (let i = 1; i <= random.int(1, 3); i++) add(`node-${++nodes}`, 'deploy', i > 1 && random.chance(0.15), i);
+    // A move needs two nodes, and a third one for a change of mind.
+    while (isRestless && nodes < 3) add(`node-${++nodes}`, 'deploy', false, nodes);
 
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
@@ -209,18 +213,18 @@ export async function run({
     for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
-    const stormMs = doubling === 'late' ? 4 * chaosMs : chaosMs;
-    begun.begin(stormMs);
+    const stormMs = doubling === 'late' || isRestless ? 4 * chaosMs : chaosMs;
+    // Later, only people who change their minds disturb a move.
+    begun.begin(isRestless ? chaosMs : stormMs);
     if (isRestless) {
       const chance = createRandom(seed + 1_000_003);
-      const mayDeleteNodes = (): boolean => !isDoubled || doubling === 'late';
-      restless = createRestless({ world, history, controlPlane, agents, projects: people.projects, random: chance, mayDeleteNodes });
+      restless = createRestless({ world, history, controlPlane, agents, projects: people.projects, random: chance, deploy: people.deploy });
       restless.begin(stormMs);
     }
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
     // Sometimes several users act at the same moment: then decisions overlap.
-    for (let t = 0; t < stormMs; t += random.int(300, 3_000))
+    for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless ? 6 : 1))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
