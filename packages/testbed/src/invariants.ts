@@ -286,14 +286,19 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     };
     const stops = all('reported').filter((e) => e.kind === 'retire' && e.status === 'completed');
     const moves = groupBy(all('moved'), (e) => e.deployment);
+    const projects = new Map([...all('reporting'), ...all('accepted')].map((e) => [e.deployment, e.project]));
+    const hasGoneLive = (of: string, from: number, to: number): boolean =>
+      all('moved').some((e) => e.to === 'running' && e.at > from && e.at <= to && projects.get(e.deployment) === projects.get(of));
     for (const [deployment, steps] of moves)
       for (const [i, step] of steps.entries()) {
         const before = steps[i - 1];
         if (step.to !== 'failed' || step.code === null || before === undefined) continue;
         const timeout = step.code === 'task_timeout' ? (before.to === 'building' ? deadlines.build : deadlines.deploy) : undefined;
         const limit = limits[step.code] ?? timeout;
-        // No deadline: Berth stopped the old version for this one, no node can take this one any more, and the old version starts again.
-        const hasStopped = before.to === 'built' && stops.some((r) => r.deployment === deployment && r.at >= before.at && r.at <= step.at);
+        // No deadline: Berth stopped the old version for this one or an earlier one, no node can take this one, and the old version starts again.
+        const isStop = (r: Of<'reported'>): boolean =>
+          projects.get(r.deployment) === projects.get(deployment) && r.at <= step.at && !hasGoneLive(r.deployment, r.at, step.at);
+        const hasStopped = before.to === 'built' && stops.some(isStop);
         if (step.code === 'no_deploy_node' && hasStopped) continue;
         if (limit === undefined || served(before.at, step.at) >= limit) continue;
         broken(
