@@ -86,6 +86,8 @@ export const MemoryBytes = Type.Integer({
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
+/** Time that a new container has to answer, in seconds. */
+export const StartSeconds = Type.Integer({ minimum: 1, maximum: 3600 });
 export const StopGraceSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 
 /**
@@ -100,6 +102,7 @@ const settable = {
   build_target: orNull(BuildTarget),
   build_args: BuildArgs,
   submodules: Type.Boolean({ description: 'whether submodules are fetched' }),
+  git_lfs: Type.Boolean({ description: 'whether Git LFS files are fetched; without it the build gets their pointers' }),
   domain_prefix: DnsLabel,
   container_port: Port,
   auth_required: Type.Boolean(),
@@ -107,6 +110,7 @@ const settable = {
   datasets: Type.Array(DatasetUse, { maxItems: 50 }),
   volumes: Type.Array(VolumeUse, { maxItems: MAX_VOLUMES }),
   health_path: orNull(HealthPath),
+  start_seconds: orNull(StartSeconds),
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
   drain_seconds: DrainSeconds,
@@ -129,12 +133,14 @@ export const PROJECT_DEFAULTS = {
   build_target: null,
   build_args: {},
   submodules: true,
+  git_lfs: false,
   container_port: 8080,
   auth_required: false,
   env: {},
   datasets: [],
   volumes: [],
   health_path: null,
+  start_seconds: null,
   memory_bytes: null,
   cpus: null,
   drain_seconds: 5,

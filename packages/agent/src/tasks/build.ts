@@ -47,9 +47,10 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         commit: payload.commit,
         allowedHosts: payload.allowed_git_hosts,
         submodules: payload.submodules ?? true,
+        lfs: payload.git_lfs ?? false,
         access: context.git ?? null,
       };
-      const { sha, message, author, hostKeys } = await traced(context, 'clone', () =>
+      const { sha, message, author, hostKeys, lfs } = await traced(context, 'clone', () =>
         deps.clone(spec, source, {
           signal,
           onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
@@ -57,6 +58,8 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           onCommit: (found) => context.learned({ commit: found.sha, commit_message: found.message, commit_author: found.author }),
         }),
       );
+      // The log has the sentence too. People read the story first.
+      if (lfs !== null) context.note('git_lfs', lfs);
       if (hostKeys.length > 0) context.learned({ host_keys: hostKeys });
       logStep('clone', `commit ${sha}`);
       await failPoint('clone.after');
@@ -88,10 +91,11 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             tag,
             labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
             metadataFile: join(dir, 'metadata.json'),
+            policyFile: join(dir, 'source-policy.json'),
             secrets: context.secrets,
             noCache,
           },
-          { signal, timeoutMs: deps.buildTimeoutMs, onLine },
+          { signal, timeoutMs: deps.buildTimeoutMs, onLine, room: context.room },
         );
         const { digest, arch } = await built.catch((error: unknown) => {
           endPush?.(true);

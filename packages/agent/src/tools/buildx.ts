@@ -1,12 +1,15 @@
 /** Builds and pushes an image with `docker buildx build --push`. */
-import { open, readFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { open, readFile, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import type { FailureCode } from '@berth/wire/errors';
 import { repositoryOf } from '../images.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { type BuildLine, type FailedStep, MAX_MESSAGE, plainReader, rawJsonReader } from './build-progress.ts';
 import { classify, outputTail, PUSH_FAILURES, TaskFailure } from './failures.ts';
-import { checkFrontend } from './frontend.ts';
+import { checkFrontend, syntaxOf } from './frontend.ts';
+import { dockerfileFacts } from './dockerfile-facts.ts';
+import { checkImages, type ImageRules, sourcePolicy, unchecked } from './image-sources.ts';
 import { type PushAccess, untilRefused } from './push-access.ts';
 
 export type BuildSpec = {
@@ -22,11 +25,19 @@ export type BuildSpec = {
   labels: Record<string, string>;
   /** File in which buildx describes the image; outside the context. */
   metadataFile: string;
+  /** File for the rules that BuildKit checks itself; outside the context. */
+  policyFile: string;
   /** Values for `RUN --mount=type=secret,id=NAME`. */
   secrets: readonly { name: string; value: string }[];
   noCache: boolean;
 };
-export type BuildOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: BuildLine) => void };
+export type BuildOptions = {
+  signal: AbortSignal;
+  timeoutMs: number;
+  onLine: (line: BuildLine) => void;
+  /** Lets the builder wait while the log has no room (ExecOptions). */
+  room?: () => Promise<void> | null;
+};
 /** `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report it. */
 export type Built = { digest: string | null; arch: string | null };
 /** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
@@ -39,11 +50,8 @@ const OLDEST_BUILDX = [0, 10] as const;
 /** The BuildKit of engine 20.10, which separates cache mounts by BUILDKIT_CACHE_MOUNT_NS. */
 const OLDEST_BUILDKIT = [0, 8] as const;
 
-/** Bytes of a Dockerfile that are searched for a frontend. */
+/** Bytes of a Dockerfile. A larger one is refused, because its end would not be checked. */
 const MAX_DOCKERFILE = 1024 * 1024;
-
-/** The docker command reads no variable of such a name. */
-const envName = (secret: string): string => `BERTH_SECRET_${secret}`;
 
 type Version = readonly [major: number, minor: number];
 const versionIn = (text: string, pattern: RegExp): Version | null => {
@@ -70,9 +78,11 @@ export function builderProblem(version: string, builder: string): string | null 
 export type BuildSettings = {
   /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
   frontends: readonly string[];
+  /** Which images of the registry a build of this repository may use (image-sources.ts). */
+  imageRules: (repository: string) => Promise<ImageRules>;
 };
 
-export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: BuildSettings): Build {
+export function createBuild(cli: DockerCli, access: PushAccess, { frontends, imageRules }: BuildSettings): Build {
   let rawJson: Promise<boolean> | null = null;
   /** Checks the builder, once. Returns whether it has rawjson. Throws if it is too old. */
   async function checkBuilder(): Promise<boolean> {
@@ -84,8 +94,12 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     return version !== null && !isOlder(version, RAWJSON_SINCE);
   }
 
-  return async (spec, { signal, timeoutMs, onLine }) => {
-    checkFrontend(await readBeginning(spec.dockerfile), frontends);
+  return async (spec, { signal, timeoutMs, onLine, room }) => {
+    const dockerfile = await readDockerfile(spec.dockerfile);
+    checkFrontend(dockerfile, frontends);
+    const rules = await imageRules(repositoryOf(spec.tag));
+    checkImages(dockerfile, spec.args, rules);
+    await writeFile(spec.policyFile, sourcePolicy(rules, frontends));
     rawJson ??= checkBuilder();
     const raw = await rawJson.catch((error: unknown) => {
       rawJson = null;
@@ -103,7 +117,8 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     const target = spec.target === null ? [] : ['--target', spec.target];
     const args = buildArgs(spec.args);
     // Values pass through the environment of the docker command: never through argv, a layer or a file.
-    const secrets = spec.secrets.flatMap(({ name }) => ['--secret', `id=${name},env=${envName(name)}`]);
+    // A variable has a random name, so that no build argument can have the same name and take the value of the secret.
+    const secrets = spec.secrets.map((secret) => ({ ...secret, variable: `BERTH_SECRET_${randomBytes(16).toString('hex')}` }));
     const noCache = spec.noCache ? ['--no-cache'] : [];
     // The namespace comes last, so that no argument of the project can replace it.
     const argv = [
@@ -113,7 +128,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
       ...labels,
       ...target,
       ...args.argv,
-      ...secrets,
+      ...secrets.flatMap(({ name, variable }) => ['--secret', `id=${name},env=${variable}`]),
       ...noCache,
       ...namespace,
       '--file',
@@ -129,9 +144,17 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
         signal: AbortSignal.any([signal, pushing.refused]),
         timeoutMs,
         cwd: spec.context,
-        env: { ...args.env, ...Object.fromEntries(spec.secrets.map(({ name, value }) => [envName(name), value])) },
+        env: {
+          ...args.env,
+          ...Object.fromEntries(secrets.map(({ variable, value }) => [variable, value])),
+          // buildx passes the policy to BuildKit, which also sees the images that a base image names (ONBUILD).
+          EXPERIMENTAL_BUILDKIT_SOURCE_POLICY: spec.policyFile,
+        },
         dieWithParent: true,
         maxLine: MAX_MESSAGE,
+        // The reader knows where the output of a step begins in a line.
+        carriageReturns: 'keep',
+        room: room ?? (() => null),
         onLine: (line, stream) => {
           if (line.includes('pushing')) {
             void failPoint('push.during');
@@ -143,7 +166,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
       .finally(pushing.stop);
     if (result.ended === 'timeout')
       throw new TaskFailure('build_timeout', `the build did not end within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`);
-    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr);
+    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
     const { digest, arch } = await readMetadata(spec.metadataFile);
     return { digest, arch: arch ?? (await imageArch(cli, spec.tag, signal)) };
   };
@@ -158,7 +181,7 @@ const READ_BY_TOOLS = new RegExp(
     'PATH|HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|CI|NO_COLOR|DISPLAY|TMPDIR|TZ|TZDIR|LANG|LANGUAGE',
     'HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|RESOLV\\w*|NLSPATH|LOCPATH|GCONV_PATH|ZONEINFO|GETCONF_DIR|\\w*_PROXY',
     '(LC|LD|GLIBC|MALLOC|GO|DOCKER|BUILDX|BUILDKIT|COMPOSE|OTEL|SSL|XDG|GIT|SSH|DBUS|KRB5|GSS|AWS|AZURE|GOOGLE|GITHUB|ACTIONS|SOURCE_DATE)\\w*',
-    '(EXPERIMENTAL|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION|NODE|NPM)\\w*',
+    '(EXPERIMENTAL|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|BERTH|SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION|NODE|NPM)\\w*',
   ].join('|')})$`,
   'i',
 );
@@ -198,11 +221,12 @@ function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
   };
 }
 
-/** Reads the beginning of a Dockerfile, which holds its directives. */
-async function readBeginning(path: string): Promise<string> {
+/** Throws TaskFailure build_image_refused if the file is too large to be checked. */
+async function readDockerfile(path: string): Promise<string> {
   const file = await open(path);
   try {
-    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_DOCKERFILE), 0, MAX_DOCKERFILE, 0);
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_DOCKERFILE + 1), 0, MAX_DOCKERFILE + 1, 0);
+    if (bytesRead > MAX_DOCKERFILE) throw unchecked('1 MiB');
     return buffer.toString('utf8', 0, bytesRead);
   } finally {
     await file.close();
@@ -221,13 +245,13 @@ async function readMetadata(path: string): Promise<Built> {
 
 /** Reads the architecture from the engine’s image. Null if the engine lacks the image because a separate builder made it. */
 async function imageArch(cli: DockerCli, tag: string, signal: AbortSignal): Promise<string | null> {
-  const { code, stdout } = await cli.run(['image', 'inspect', '--format', '{{.Architecture}}', tag], { signal, timeoutMs: 15_000 });
+  const { code, stdout } = await cli.run(['image', 'inspect', '--format', '{{.Architecture}}', '--', tag], { signal, timeoutMs: 15_000 });
   return code === 0 ? archName(stdout.trim()) : null;
 }
 const archName = (name: unknown): string | null => (typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null);
 
 /** Chooses the failure code by what failed: the base image, a step of the Dockerfile, or the push. */
-export function buildFailure(failed: FailedStep | null, stderr: string): TaskFailure {
+export function buildFailure(failed: FailedStep | null, stderr: string, dockerfile = ''): TaskFailure {
   const tail = outputTail(
     stderr
       .split('\n')
@@ -240,7 +264,16 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
   if (classified === 'disk_full' || classified === 'engine_unavailable') return new TaskFailure(classified, error);
   // The message that named the step was too long to read, but the end of the output tells that a step failed.
   if (failed === null && /did not complete successfully: exit code: \d+/.test(tail)) return new TaskFailure('build_step_failed', tail);
-  if (/target stage .* could not be found/i.test(`${error}\n${tail}`)) return new TaskFailure('build_target_missing', error);
+  if (/target stage .* could not be found/i.test(`${error}\n${tail}`))
+    return new TaskFailure('build_target_missing', `${error}. ${stagesOf(dockerfile)}`);
+  const syntax = syntaxFailure(`${error}\n${tail}`, dockerfile);
+  if (syntax !== null) return syntax;
+  const frontend = failed === null ? undefined : FRONTEND_STEP.exec(failed.step)?.[1];
+  if (frontend !== undefined)
+    return new TaskFailure(
+      'build_failed',
+      `the frontend ${frontend} of the line "# syntax=" could not be pulled: ${error}. Allow the builder to reach its registry, or remove the line: the builder then uses the frontend of its engine`,
+    );
   if (failed === null) return new TaskFailure(/push|registry|blob|manifest/i.test(tail) ? classified : 'build_failed', tail);
 
   const code = codeOfStep(failed, classified);
@@ -255,6 +288,42 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
         : failed.error;
   const lastOutput = failed.output.length === 0 ? '' : `\n${failed.output.map(short).join('\n')}`;
   return new TaskFailure('build_step_failed', `${failed.step}: ${how}${lastOutput}`);
+}
+
+/** The step that fetches the frontend of a line `# syntax=`. It is no base image. */
+const FRONTEND_STEP = /^resolve image config for (?:docker-image:\/\/)?(\S+)/;
+/** BuildKit's texts about syntax that it does not know. */
+const UNKNOWN_SYNTAX =
+  /(?:dockerfile parse error|failed to parse|unknown instruction|unknown flag)[^\n]*?(unknown (instruction|flag): \S+)/i;
+const BARE_SYNTAX = /(unknown (instruction|flag): \S+)/i;
+/** Syntax that the frontend of an old engine does not know. */
+const NEWER_SYNTAX =
+  /<<-?\s*["']?[A-Za-z_]|^\s*(?:COPY|ADD|RUN|FROM|HEALTHCHECK)\s[^\n]*--(?:link|parents|exclude|checksum|chmod|keep-git-dir|security|network|mount|start-interval|unpack)\b/im;
+
+/** Explains an instruction or a flag that the frontend does not know; null for another failure. */
+function syntaxFailure(text: string, dockerfile: string): TaskFailure | null {
+  const [, what, kind] = UNKNOWN_SYNTAX.exec(text) ?? BARE_SYNTAX.exec(text) ?? [];
+  if (what === undefined || !/dockerfile|solve/i.test(text)) return null;
+  const line = /line (\d+)/i.exec(text)?.[1];
+  const where = line === undefined ? '' : ` in line ${line} of the Dockerfile`;
+  const isOwn = syntaxOf(dockerfile) !== null;
+  const newer = NEWER_SYNTAX.test(dockerfile) || /flag/i.test(kind ?? '');
+  const next =
+    newer && !isOwn
+      ? `The Dockerfile uses syntax that is newer than the BuildKit of this builder's engine (a heredoc, or a flag like --link). Begin it with the line "# syntax=docker/dockerfile:1", or use Docker 23 or newer on the builder`
+      : 'Correct the line; a line that continues the one before needs a backslash at the end of that one';
+  return new TaskFailure('build_failed', `${what}${where}. ${next}`);
+}
+
+/** Names the stages of a Dockerfile. */
+function stagesOf(dockerfile: string): string {
+  const { targets } = dockerfileFacts(dockerfile);
+  return targets.length === 0
+    ? 'No stage of the Dockerfile has a name (FROM image AS name); add one, or remove build_target'
+    : `The Dockerfile has the stages ${targets
+        .slice(0, 10)
+        .map(({ name }) => name)
+        .join(', ')}; set build_target to one of them`;
 }
 
 /** Name of the step that asks the registry for a base image, without the image. */

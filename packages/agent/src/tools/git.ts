@@ -4,7 +4,7 @@
  * and for the total time. git-session.ts says which key or token a server gets.
  */
 import { mkdir, rm } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { exec, type ExecResult } from '@berth/kit/exec';
 import type { GitAccess, SeenHostKey } from '@berth/wire/git';
 import { MAX_COMMIT_AUTHOR, MAX_COMMIT_MESSAGE } from '@berth/wire/task';
@@ -13,11 +13,11 @@ import { lateRedirectFailure, redirectTarget, tooManyRedirects } from './git-hos
 import { type Connection, createGitSession, explainRefusal, type GitSession } from './git-session.ts';
 import { lastRedirect } from './git-trace.ts';
 import { createHostKeys, sshServer } from './host-keys.ts';
-import { lfsPointers } from './lfs.ts';
+import { type Checkout, fetchPointers, findPointers, pointersText } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
 import { recordReader } from './records.ts';
-import { type LookAtRepository, lookAtRepository, type RepositorySpec } from './repository.ts';
+import { type Heads, type LookAtRepository, lookAtRepository, readHeads, type RepositorySpec } from './repository.ts';
 import { fetchSubmodules, hasSubmodules } from './submodules.ts';
 
 export type GitOptions = {
@@ -39,6 +39,8 @@ export type CloneSpec = {
   allowedHosts: readonly string[] | undefined;
   /** Whether submodules are fetched. */
   submodules: boolean;
+  /** Whether Git LFS files are fetched. Default false. */
+  lfs?: boolean;
   /** Deploy key, git token and trusted host keys; null: the control plane is of an earlier version. */
   access: GitAccess | null;
 };
@@ -58,6 +60,8 @@ export type Cloned = {
   author: string;
   /** ssh host keys that servers presented. */
   hostKeys: SeenHostKey[];
+  /** A sentence about files that stay Git LFS pointers; null if there are none. */
+  lfs: string | null;
 };
 
 /** Clones into `dir`, which must not exist; also writes `dir`.trace. Throws TaskFailure git_…, disk_full. */
@@ -294,8 +298,15 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       await must(['checkout', '--quiet', '--detach', 'FETCH_HEAD'], into);
       return from;
     };
-    /** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
+    /** Addresses of the fetched submodules, by folder. */
+    const addresses = new Map<string, string>();
     const fetchSubmodule = async (url: string, sha: string, into: string): Promise<string> => {
+      const at = await fetchSubmoduleFrom(url, sha, into);
+      addresses.set(into, at);
+      return at;
+    };
+    /** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
+    const fetchSubmoduleFrom = async (url: string, sha: string, into: string): Promise<string> => {
       const of = { ...spec, url, branch: '(none)', commit: sha };
       try {
         return await fetchCommit(of, into);
@@ -325,22 +336,45 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
               '--',
               url,
               '.',
-            ])
+            ]).catch(async (error: unknown) => {
+              if (!(error instanceof TaskFailure) || error.code !== 'git_unknown_branch') throw error;
+              const heads = await readHeads({ lines: (args, onLine) => transfer(spec, dirname(dir), args, onLine) });
+              throw new TaskFailure(error.code, unknownBranch(spec.branch, heads), { cause: error, report: error.report });
+            })
           : await fetchCommit({ ...spec, commit }, dir);
       const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
       // The server is not trusted: check that the checked-out commit is the requested one.
       if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `requested ${commit}, received ${sha}`);
-      const found = { sha, ...(await readCommit(must)) };
-      cloneOptions.onCommit?.(found);
+      const shown = { sha, ...(await readCommit(must)) };
+      cloneOptions.onCommit?.(shown);
       const { logLine } = cloneOptions;
       if (!spec.submodules && (await hasSubmodules(must, dir))) logLine('submodules stay empty: the project has submodules=false');
       const submodules = spec.submodules
         ? await fetchSubmodules(must, fetchSubmodule, dir, from, { allowedHosts: spec.allowedHosts, logLine })
         : [];
-      const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
-      const pointers = await lfsPointers(must, all);
-      if (pointers !== null) cloneOptions.logLine(pointers);
-      return { ...found, hostKeys: session.presented() };
+      const all: Checkout[] = [
+        { dir, name: '', url: from },
+        ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/`, url: addresses.get(path) ?? '' })),
+      ];
+      const found = await findPointers(must, all);
+      const wanted = spec.lfs === true;
+      const lfsOptions = {
+        ownUrl: spec.url,
+        allowedHosts: spec.allowedHosts,
+        authorization: session.authorization,
+        until,
+        signal: cloneOptions.signal,
+        logLine,
+      };
+      const left = wanted && found.length > 0 ? await fetchPointers(found, all, lfsOptions) : found;
+      const pointers = pointersText(
+        left,
+        wanted
+          ? 'Berth fetches Git LFS files over https and http only; use the https address and a git token'
+          : 'set git_lfs=true to fetch the files',
+      );
+      if (pointers !== null) logLine(pointers);
+      return { ...shown, hostKeys: session.presented(), lfs: pointers };
     } finally {
       await rm(trace, { force: true });
     }
@@ -380,4 +414,18 @@ export function gitFailure(stderr: string, spec: Pick<CloneSpec, 'url' | 'branch
           ? `${/Permissions \d+ for .* are too open/.exec(stderr)?.[0] ?? tail}. Let only the user of the agent read the file: chmod 600`
           : tail;
   return new TaskFailure(code, detail);
+}
+
+const SHOWN_BRANCHES = 10;
+/** Names the branches that exist: similar ones first, then the default branch, then the others. */
+export function unknownBranch(branch: string, heads: Heads): string {
+  if (heads.names.size === 0) return `${branch}. The repository has no branches; push a commit first`;
+  const wanted = branch.toLowerCase();
+  const isAlike = (name: string): boolean =>
+    name.toLowerCase() === wanted || name.toLowerCase().endsWith(`/${wanted}`) || wanted.endsWith(`/${name.toLowerCase()}`);
+  const rank = (name: string): number => (isAlike(name) ? 0 : name === heads.default ? 1 : 2);
+  const ordered = [...heads.names].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+  const shown = ordered.slice(0, SHOWN_BRANCHES).map((name) => (name === heads.default ? `${name} (default)` : name));
+  const more = ordered.length > SHOWN_BRANCHES ? ` and ${ordered.length - SHOWN_BRANCHES} more` : '';
+  return `${branch}. The repository has ${shown.join(', ')}${more}; set branch to one of them`;
 }

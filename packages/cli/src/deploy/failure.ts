@@ -61,18 +61,20 @@ const IN_REPOSITORY = [
   'build_step_failed',
   'build_failed',
   'build_frontend_refused',
+  'build_image_refused',
   'container_exited',
   'container_not_listening',
   'container_wrong_port',
   'container_loopback_only',
   'health_check_failed',
+  'image_health_check_failed',
   'probe_timeout',
 ] as const satisfies readonly FailureCode[];
 
 function nextFor(d: Deployment, project: string): string {
   const code = d.error?.code ?? '';
   if (d.status === 'superseded') return 'berth status, to see the deployment that replaced it';
-  if (d.status === 'cancelled') return 'berth deploy, to deploy again';
+  if (d.status === 'cancelled') return 'berth status, to see what serves';
   if (code === 'container_wrong_port')
     return `berth project edit ${project} --container-port PORT, or change the port in the application; then berth deploy`;
   if (code === 'git_unknown_branch') return `push the branch, or berth project edit ${project} --branch BRANCH; then berth deploy`;

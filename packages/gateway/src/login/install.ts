@@ -1,4 +1,5 @@
 /** Installs all endpoints for people and devices: login, pages, device flow, userinfo, logout, metadata. */
+import { cutText } from '@berth/kit/cut-text';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { LoginSeen } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -95,6 +96,7 @@ function sendRefusal(refusal: Refusal, error: Error, request: FastifyRequest, re
   if (refusal.code === 'internal') request.log.error({ err: error }, 'request failed');
   else request.log[status === 503 ? 'warn' : 'info']({ code: refusal.code, detail: refusal.detail, path: pathOf(request) }, 'refused');
   if (status === 503) void reply.header('retry-after', '5');
+  if (refusal.code === 'too_many_cookies') void reply.header('clear-site-data', '"cookies"');
   return sendPage(reply, status, refusalPage(refusal.code, request.id, refusal.retryPath));
 }
 
@@ -111,4 +113,4 @@ function translate(error: Error & { statusCode?: number }): Refusal {
 }
 
 /** Returns the path without the query, because the query contains codes and states. */
-const pathOf = (request: FastifyRequest): string => request.url.split('?', 1)[0] ?? '';
+const pathOf = (request: FastifyRequest): string => cutText(request.url.split('?', 1)[0] ?? '', 300);

@@ -2,14 +2,29 @@
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { Server } from '../define.ts';
+import { pathOf } from '../problem.ts';
+import { createStaticAnswer, type StaticAnswer } from '../static-answer.ts';
 
-export async function installDocsPage(server: Server, document: object): Promise<void> {
+export async function installDocsPage(server: Server, document: object, json: StaticAnswer): Promise<void> {
+  const yaml = createStaticAnswer('application/x-yaml', () => server.swagger({ yaml: true }));
+  const kept = new Map([
+    ['/docs/json', json],
+    ['/docs/yaml', yaml],
+  ]);
+  // The page would serialize the document for each request.
+  server.addHook('onRequest', (request, reply, done) => {
+    const answer = request.method === 'GET' ? kept.get(pathOf(request.url)) : undefined;
+    if (answer === undefined) return done();
+    answer.send(request, reply);
+  });
   await server.register(swagger, { mode: 'static', specification: { document: document as never } });
   await server.register(swaggerUi, {
     routePrefix: '/docs',
     staticCSP: true,
     // With this directive a browser would load the scripts of a plain http page over https. Nothing answers there and the page stays blank.
-    transformStaticCSP: (policy) => policy.replace(/;?\s*upgrade-insecure-requests/, ''),
+    // The page sets styles of elements, which no hash covers.
+    transformStaticCSP: (policy) =>
+      policy.replace(/;?\s*upgrade-insecure-requests/, '').replace(/style-src [^;]*/, "style-src 'self' 'unsafe-inline'"),
     uiConfig: { docExpansion: 'list', deepLinking: true },
   });
 }

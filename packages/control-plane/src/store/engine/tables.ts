@@ -51,6 +51,7 @@ export type Tables = {
     build_target: string | null;
     build_args: Json;
     submodules: Flag;
+    git_lfs: Flag;
     domain_prefix: string;
     container_port: number;
     auth_required: Flag;
@@ -59,6 +60,8 @@ export type Tables = {
     env: Json;
     datasets: Json;
     health_path: string | null;
+    /** Null: PROBE_TIMEOUT. */
+    start_seconds: Generated<number | null>;
     memory_bytes: number | null;
     cpus: number | null;
     drain_seconds: number;
@@ -153,6 +156,8 @@ export type Tables = {
     requested_commit: string | null;
     note: string | null;
     rollback_of: string | null;
+    /** Null: it is no rollback, or an earlier version of Berth created it. */
+    rolled_back: Generated<Json | null>;
     error_code: string | null;
     error_message: string | null;
     cancel_requested_at: Ms | null;
