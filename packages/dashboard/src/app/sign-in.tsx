@@ -7,6 +7,7 @@ import { OutAnchor } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Button, LinkButton } from '../ui/controls.tsx';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
+import { Ghost } from '../ui/feedback.tsx';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { Text, Title } from '../ui/text.tsx';
@@ -75,7 +76,13 @@ function SignInForm({ over }: { over?: string }) {
     }
   }
   // Without an answer the way by password stays open.
-  if (methods.isPending) return null;
+  if (methods.isPending)
+    return (
+      <div role="status">
+        <span className="visually-hidden">Loading the ways to sign in</span>
+        <Ghost />
+      </div>
+    );
   const form = (
     <form
       onSubmit={(event) => {
