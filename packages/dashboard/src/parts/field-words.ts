@@ -17,6 +17,10 @@ export const WORDS: Readonly<Record<string, Words>> = {
     scale: { by: MIB, max: 6 },
   },
   cpus: { label: 'CPUs', help: 'the most that its container gets; empty: no limit', step: 0.5 },
+  start_seconds: {
+    label: 'Start (seconds)',
+    help: 'its container may take this long until it answers; empty: the default of the platform',
+  },
   drain_seconds: { label: 'Drain (seconds)', help: 'running requests of the old version get this long' },
   stop_grace_seconds: { label: 'Stop grace (seconds)', help: 'time between SIGTERM and SIGKILL' },
   replace: { label: 'Replace', help: 'rolling: the new version starts beside the old one; recreate: the old one stops first' },
