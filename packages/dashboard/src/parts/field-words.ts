@@ -19,7 +19,7 @@ export const WORDS: Readonly<Record<string, Words>> = {
   cpus: { label: 'CPUs', help: 'the most that its container gets; empty: no limit', step: 0.5 },
   start_seconds: {
     label: 'Start (seconds)',
-    help: 'its container may take this long until it answers; empty: the default of the platform',
+    help: 'time to answer after a start; empty: the setting PROBE_TIMEOUT',
   },
   drain_seconds: { label: 'Drain (seconds)', help: 'running requests of the old version get this long' },
   stop_grace_seconds: { label: 'Stop grace (seconds)', help: 'time between SIGTERM and SIGKILL' },
