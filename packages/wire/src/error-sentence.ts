@@ -2,7 +2,7 @@
 
 const MOST = 220;
 /** A line that names the error: of node, Python, Java, Go, Rust, npm, a compiler, a shell. */
-const NAMES_ERROR = /(?:^|\s)(?:[\w.]*(?:Error|Exception)|error(?:\[\w+\])?|error TS\d+|fatal|panic|npm (?:error|ERR!))(?=[:\s(\[])/i;
+const NAMES_ERROR = /(?:^|\s)(?:[\w.]*(?:Error|Exception)|error(?:\[\w+\])?|error TS\d+|fatal|panic|npm (?:error|ERR!))(?=[:\s([])/i;
 /** A place in a stack trace, an arrow below a line of code, a frame of Python. */
 const IS_PLACE = /^\s*(?:at\s|File "|\^|~|\|)|^\s*$|^\s*throw\s/;
 

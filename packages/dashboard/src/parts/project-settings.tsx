@@ -62,7 +62,7 @@ function Control({ field, value, onChange, error, help = field.help, ...text }: 
     return (
       <Select
         {...common}
-        value={String(value ?? '')}
+        value={typeof value === 'string' ? value : ''}
         onChange={(next) => onChange(next === '' ? null : next)}
         options={[...(field.nullable ? [''] : []), ...field.options].map((option) => ({ value: option, label: option }))}
       />
@@ -87,7 +87,7 @@ function Control({ field, value, onChange, error, help = field.help, ...text }: 
       {...common}
       {...text}
       mono
-      value={String(value ?? '')}
+      value={typeof value === 'string' ? value : ''}
       onChange={(next) => onChange(next === '' && field.nullable ? null : next)}
     />
   );
