@@ -1269,6 +1269,23 @@ describe('tasks', () => {
     });
     expect(payload(on.built({ image_digest: null }))).toMatchObject({ image: `registry:5000/shop:${COMMIT}` });
   });
+  it('pulls from the present address of the registry, also an image that was pushed to an earlier one, and says so', () => {
+    const moved = { registryAddr: 'registry.new/path', authServiceUrl: null, reservedPrefixes: [] };
+    const draining = on.built();
+    const plan = advance(draining, { type: 'tick' }, facts({ live: [draining], nodes: [node()], platform: moved }));
+    const [created] = plan.createTasks;
+    expect(created?.payload).toMatchObject({ image: `registry.new/shop@${DIGEST}`, image_tag: `registry:5000/shop:${COMMIT}` });
+    expect(plan.storyLines.map((l) => l.message).join()).toContain('pushed to registry:5000; REGISTRY_ADDR is registry.new now');
+    const deploying = on.deploying();
+    const pulling = task('deploy', { deployment_id: deploying.id });
+    const report = { status: 'failed' as const, result: { error: { code: 'image_pull_failed', message: 'manifest unknown' } } };
+    const given = facts({ live: [deploying], nodes: [node()], tasks: [pulling], platform: moved });
+    const failed = changeOf(advance(deploying, { type: 'task_reported', task: pulling, report }, given), deploying.id);
+    expect(failed.error).toMatchObject({
+      code: 'image_pull_failed',
+      message: expect.stringMatching(/manifest unknown; its image was pushed to/),
+    });
+  });
   it('a lost build goes to another builder, and to the same builder only after its next report', () => {
     const losses = [{ node_id: 'b1', at: NOW - 500 }];
     const chosen = (...builders: ReturnType<typeof builder>[]) =>
