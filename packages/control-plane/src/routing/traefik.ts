@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
 import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
-import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
+import { CLIENT_HEADERS, IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 import type { BuiltConfig, RouteTarget } from '../domain/configuration.ts';
 import { isUnderBase } from '../domain/domains.ts';
 import { stableJson } from '../domain/stable-json.ts';
@@ -19,7 +19,12 @@ export type RoutingSettings = {
   acmeResolver: string;
   /** Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting may have changed after it was added. */
   ownHosts?: readonly string[];
+  /** KEEP_CLIENT_HEADERS, in lower case. */
+  keptHeaders?: readonly string[];
 };
+
+const removedHeaders = ({ keptHeaders = [] }: RoutingSettings): string[] =>
+  CLIENT_HEADERS.filter((name) => !keptHeaders.includes(name.toLowerCase()));
 
 type Router = {
   rule: string;
@@ -74,14 +79,16 @@ const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}
 
 /**
  * Matches every spelling of an identity header. RFC 9110 allows fifteen characters beside letters and digits in a header name,
- * and each of them is a dash to some application server.
+ * and each of them is a dash to some application server. The client's headers are removed too: the gateway's answer has none of them.
  */
-const AUTH_HEADERS_REGEX = '(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization)$';
+const authHeadersRegex = (clientHeaders: readonly string[]): string =>
+  `(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization${clientHeaders.map((name) => `|${name.toLowerCase()}`).join('')})$`;
 /**
  * An empty value removes one spelling. A list cannot hold every mix of fifteen characters, so it holds those of `-`, `_` and `.`.
  * `aliasHeadersStrategy: delete` (deploy/traefik/traefik.yml) removes all others.
  */
-const STRIPPED = Object.fromEntries(IDENTITY_HEADERS.flatMap((name) => spellings(name)).map((name) => [name, '']));
+const strippedHeaders = (clientHeaders: readonly string[]): Record<string, string> =>
+  Object.fromEntries([...IDENTITY_HEADERS.flatMap((name) => spellings(name)), ...clientHeaders].map((name) => [name, '']));
 
 /** Every mix of `-`, `_` and `.`. The proxy ignores case. */
 function spellings(name: string): string[] {
@@ -122,7 +129,8 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     if (!route.auth_required) openDomains.push(...own);
   }
   if (routes.some((route) => route.stopped === true)) addStopped(config, settings);
-  if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
+  if (deployments.size > 0)
+    config.http.middlewares[STRIP] = { headers: { customRequestHeaders: strippedHeaders(removedHeaders(settings)) } };
   // Host(`…`) accepts the dot at the end of a host name, so the expressions accept it too.
   addTokens(config, TOKENS, open, `\\.${escaped(settings.baseDomain)}`);
   addTokens(config, DOMAIN_TOKENS, openDomains.map(escaped).sort(), '', BEFORE_DOMAINS);
@@ -167,7 +175,7 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
       forwardAuth: {
         address: `${settings.authServiceUrl}/verify?project=${route.project_id}`,
         authResponseHeaders: ['X-Forwarded-User'],
-        authResponseHeadersRegex: AUTH_HEADERS_REGEX,
+        authResponseHeadersRegex: authHeadersRegex(removedHeaders(settings)),
         trustForwardHeader: true,
         maxResponseBodySize: 1_048_576,
       },
