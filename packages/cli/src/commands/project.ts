@@ -31,6 +31,7 @@ const DOCS = {
   domain_prefix: 'first part of the address (default: the name)',
   container_port: 'port that the application listens on in its container (default: 8080)',
   auth_required: 'require a login (default: no)',
+  cors_origins: 'origin whose pages may call the project although it requires a login, such as https://app.example.com',
   health_path: 'path that must answer below 400 before the version goes live',
   memory_bytes: 'memory limit, such as 512MiB',
   cpus: 'CPU limit, such as 0.5',

@@ -75,6 +75,14 @@ const TOKENS = 'berth_tokens';
 const DOMAIN_TOKENS = 'berth_domain_tokens';
 /** Traefik sorts by the length of the rule, and the rule of a project with many domains is longer than that of DOMAIN_TOKENS. */
 const BEFORE_DOMAINS = 100_000;
+/**
+ * Takes the CORS preflights to projects that require a login: browsers send them without a session, and no application may get a request
+ * without one. The gateway answers them. forwardAuth cannot: each of its answers that is good for a browser lets the request pass.
+ */
+const PREFLIGHTS = 'berth_preflights';
+/** The same for custom domains: PREFLIGHTS stays as it is while a project gets one. */
+const DOMAIN_PREFLIGHTS = 'berth_domain_preflights';
+const IS_PREFLIGHT = 'Method(`OPTIONS`) && HeaderRegexp(`Origin`, `.`) && HeaderRegexp(`Access-Control-Request-Method`, `.`)';
 const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}\`)`;
 
 /**
@@ -106,6 +114,9 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   const problems: string[] = [];
   /** Prefixes of the projects that need no login. */
   const open: string[] = [];
+  /** The same of the projects that need a login. */
+  const closed: string[] = [];
+  const closedDomains: string[] = [];
   const deployments = new Map<string, RouteTarget>();
   const hosts = new Map<string, string>();
   const domains = new Map<string, string>();
@@ -122,17 +133,19 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     const { project_id, host_ip, host_port, auth_required } = route;
     const host = `${route.domain_prefix}.${settings.baseDomain}`;
     deployments.set(route.deployment_id, { project_id, host, host_ip, host_port, auth_required });
-    if (!route.auth_required) open.push(route.domain_prefix);
+    (route.auth_required ? closed : open).push(route.domain_prefix);
     addProject(config, route, settings);
     const own = publishedDomains(route, settings, domains, problems);
     addDomains(config, route, own, settings);
-    if (!route.auth_required) openDomains.push(...own);
+    (route.auth_required ? closedDomains : openDomains).push(...own);
   }
   if (routes.some((route) => route.stopped === true)) addStopped(config, settings);
   if (deployments.size > 0)
     config.http.middlewares[STRIP] = { headers: { customRequestHeaders: strippedHeaders(removedHeaders(settings)) } };
   // Host(`…`) accepts the dot at the end of a host name, so the expressions accept it too.
   addTokens(config, TOKENS, open, `\\.${escaped(settings.baseDomain)}`);
+  addPreflights(config, PREFLIGHTS, closed, `\\.${escaped(settings.baseDomain)}`, settings);
+  addPreflights(config, DOMAIN_PREFLIGHTS, closedDomains.map(escaped).sort(), '', settings);
   addTokens(config, DOMAIN_TOKENS, openDomains.map(escaped).sort(), '', BEFORE_DOMAINS);
   const hash = createHash('sha256')
     .update(stableJson(withoutEmpty(config)))
@@ -252,6 +265,26 @@ function addTokens({ http }: DynamicConfig, name: string, hosts: readonly string
     middlewares: [STRIP, STRIP_TOKEN],
     tls: {},
     ...(priority === undefined ? {} : { priority }),
+  };
+}
+
+/** Before DOMAIN_TOKENS, because a preflight has no token. `hosts` and `ending` are parts of an expression. */
+function addPreflights(
+  { http }: DynamicConfig,
+  name: string,
+  hosts: readonly string[],
+  ending: string,
+  { authServiceUrl }: RoutingSettings,
+): void {
+  if (authServiceUrl === null || hosts.length === 0) return;
+  http.services[PREFLIGHTS] = { loadBalancer: { servers: [{ url: new URL(authServiceUrl).origin }] } };
+  http.routers[name] = {
+    rule: `${IS_PREFLIGHT} && (Host(\`${MARKER_HOST}\`) || HostRegexp(\`^(${hosts.join('|')})${ending}\\.?$\`))`,
+    entryPoints: ['websecure'],
+    service: PREFLIGHTS,
+    middlewares: [STRIP],
+    priority: BEFORE_DOMAINS,
+    tls: {},
   };
 }
 

@@ -33,6 +33,7 @@ export const SETTINGS: ProjectSettings = {
   members: [],
   watch_paths: [],
   volumes: [],
+  cors_origins: [],
   domains: [],
 };
 

@@ -558,6 +558,7 @@ const FIELDS = [
   'domain_prefix',
   'container_port',
   'auth_required',
+  'cors_origins',
   'health_path',
   'drain_seconds',
   'stop_grace_seconds',
@@ -717,6 +718,13 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
               value={draft.auth_required}
               onChange={set('auth_required')}
               error={errors['auth_required']}
+            />
+            <TagsField
+              label="Origins that may call it"
+              help="pages of these origins, such as https://app.example.com, may send requests although the project requires a login"
+              value={draft.cors_origins}
+              onChange={set('cors_origins')}
+              error={errors['cors_origins']}
             />
             <Switch label="Deploy on push" value={draft.deploy_on_push} onChange={set('deploy_on_push')} />
             <TagsField
