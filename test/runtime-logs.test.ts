@@ -39,6 +39,8 @@ const container = (): Container => ({
   error: '',
   hostPort: 1,
   restarts: 0,
+  health: null,
+  stopSignal: 'SIGTERM',
 });
 beforeAll(async () => {
   api = await createApi();

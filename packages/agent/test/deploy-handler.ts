@@ -33,6 +33,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     volumes: null,
     hostIp: async () => '127.0.0.1',
     publishIp: undefined,
+    arch: () => 'amd64',
     pullTimeoutMs: 1_000,
     pidsLimit: 1,
     defaultMemory: undefined,

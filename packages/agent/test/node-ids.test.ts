@@ -45,6 +45,7 @@ async function agent(given: { id: string }) {
     inventory: null,
     volumes: null,
     usage: null,
+    health: async () => new Map(),
     neighbours: null,
     revive: async () => false,
     log: silentLogger(),

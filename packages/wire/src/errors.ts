@@ -85,8 +85,10 @@ export const FAILURES = {
   build_target_missing: 'The Dockerfile has no stage with the name of the build target',
   build_step_failed: 'A step of the Dockerfile failed',
   build_base_image: 'A base image could not be pulled',
+  wrong_commit: 'The builder built another commit than the requested one',
   build_timeout: 'The build exceeded its time limit',
   build_frontend_refused: 'The Dockerfile requests a frontend (# syntax=) that the builder does not allow',
+  build_image_refused: 'The Dockerfile uses an image that the builder does not allow',
   build_failed: 'The build failed',
   // registry
   registry_unreachable: 'The registry could not be reached',
@@ -125,6 +127,7 @@ export const FAILURES = {
   container_wrong_port: 'The container does not listen on the port that the project configures',
   container_loopback_only: 'The container listens only on 127.0.0.1, so it cannot be reached from outside',
   health_check_failed: 'The container answers HTTP requests, but its health check fails',
+  image_health_check_failed: 'The container answers HTTP requests, but the HEALTHCHECK of its image fails',
   probe_timeout: 'The container did not answer an HTTP request in time',
   // platform
   no_builder: 'No builder node could take the build in time',

@@ -7,6 +7,8 @@ import { ExecError } from '@berth/kit/exec';
 import { pause } from '../stopped.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from './failures.ts';
+import { startHint } from './start-failures.ts';
+import { type ImageConfig, type RawImageConfig, readImageConfig } from './image-config.ts';
 
 export type Container = {
   id: string;
@@ -31,6 +33,10 @@ export type Container = {
   error: string;
   /** The first published TCP port; null if no port is published. */
   hostPort: number | null;
+  /** The result of the image's HEALTHCHECK; null without one. `output` is what its last run printed. */
+  health: { status: 'starting' | 'healthy' | 'unhealthy'; output: string } | null;
+  /** The signal that `docker stop` sends first (STOPSIGNAL of the image). */
+  stopSignal: string;
 };
 
 /** Null matches any value of the label. */
@@ -79,11 +85,12 @@ export type Docker = {
   list(labels: LabelFilter, signal?: AbortSignal): Promise<Container[]>;
   /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
-  hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
+  /** Returns the configuration of an image; null if there is no such image. */
+  imageConfig(ref: string, signal: AbortSignal): Promise<ImageConfig | null>;
   /** Returns the bytes of all layers, also of those that other images share; null if there is no such image. */
   imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
-  /** Returns the id of the user that runs the image. For a user name, reads /etc/passwd of the image from a container that never starts. */
-  userOf(image: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
+  /** Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that never starts. */
+  userOf(image: string, user: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
   /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
   pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
   /**
@@ -101,7 +108,7 @@ export type Docker = {
   /** Identifies the engine process: the id changes at each start of the engine. Null if unknown. */
   engineStart(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
   start(id: string): Promise<void>;
-  /** Sends SIGTERM and, after `graceSeconds`, SIGKILL. No error if the container is stopped or does not exist. */
+  /** Sends `stopSignal` and, after `graceSeconds`, SIGKILL. No error if the container is stopped or does not exist. */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
   /** Removes a container by id or name, by force, with its anonymous volumes. No error if it does not exist. */
   remove(ref: string): Promise<void>;
@@ -119,6 +126,12 @@ export type Docker = {
   envOf(id: string): Promise<string[]>;
   /** Reads files inside the container with its own `cat`; null if that fails. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
+  /** Runs a command inside the container, as the engine runs a HEALTHCHECK. */
+  runInside(
+    id: string,
+    command: readonly string[],
+    options: { timeoutMs: number; signal: AbortSignal },
+  ): Promise<{ ok: boolean; output: string }>;
   images(repository: string): Promise<Image[]>;
   /** Ids of all images that have a container, including containers that Berth did not start. */
   imagesInUse(): Promise<Set<string>>;
@@ -144,7 +157,7 @@ const lines = (text: string): string[] => text.split('\n').filter((l) => l !== '
 export function createDocker(cli: DockerCli, options: { scratchDir: string }): Docker {
   async function inspectAll(refs: readonly string[], signal?: AbortSignal): Promise<Container[]> {
     if (refs.length === 0) return [];
-    const result = await cli.run(['container', 'inspect', ...refs], {
+    const result = await cli.run(['container', 'inspect', '--', ...refs], {
       ...(signal === undefined ? {} : { signal }),
       maxOutput: MAX_ANSWER,
     });
@@ -181,23 +194,25 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async inspect(ref, signal) {
       return (await inspectAll([ref], signal))[0] ?? null;
     },
-    async hasImage(ref, signal) {
-      const result = await cli.run(['image', 'inspect', '--format', '{{.Id}}', ref], { signal });
-      if (result.code === 0) return true;
-      if (/no such image/i.test(result.stderr)) return false;
+    async imageConfig(ref, signal) {
+      const result = await cli.run(['image', 'inspect', '--', ref], { signal, maxOutput: MAX_ANSWER });
+      const [raw] = result.code === 0 ? (JSON.parse(result.stdout) as RawImageConfig[]) : [];
+      if (raw !== undefined) return readImageConfig(raw);
+      if (/no such image/i.test(result.stderr)) return null;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async imageSize(ref, signal) {
-      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', ref], { signal });
+      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', '--', ref], { signal });
       return result.code === 0 && /^\d+$/.test(result.stdout.trim()) ? Number(result.stdout) : null;
     },
-    async userOf(image, labels, signal) {
-      const { stdout } = await cli.runOrThrow(['image', 'inspect', '--format', '{{.Config.User}}', image], { signal });
-      const user = stdout.trim().split(':')[0] ?? '';
+    async userOf(image, userAndGroup, labels, signal) {
+      const user = userAndGroup.split(':')[0] ?? '';
       if (/^\d*$/.test(user)) return Number(user);
       const labelled = Object.entries(labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
       // An image without a command needs one here. It never runs.
-      const created = await cli.runOrThrow(['create', '--pull', 'never', '--network', 'none', ...labelled, image, 'none'], { signal });
+      const created = await cli.runOrThrow(['create', '--pull', 'never', '--network', 'none', ...labelled, '--', image, 'none'], {
+        signal,
+      });
       const id = created.stdout.trim();
       try {
         const { stdout: archive } = await cli.runOrThrow(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], {
@@ -209,7 +224,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
           .map((line) => line.slice(line.lastIndexOf('\0') + 1).split(':'))
           .find(([name]) => name === user)?.[2];
         if (uid === undefined || !/^\d+$/.test(uid))
-          throw new TaskFailure('container_start_failed', `the image has no user ${user} in /etc/passwd`);
+          throw new TaskFailure(
+            'container_start_failed',
+            `the image sets USER ${user}, but has no such user in /etc/passwd; add it in the Dockerfile (RUN adduser …), or set a numeric USER`,
+          );
         return Number(uid);
       } finally {
         await onContainer(['rm', '--force', '--volumes', id], 120_000);
@@ -219,7 +237,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const until = performance.now() + timeoutMs;
       for (const pauseMs of [...PULL_PAUSES_MS, null]) {
         const leftMs = Math.max(1, until - performance.now());
-        const result = await cli.run(['pull', ref], { signal, timeoutMs: leftMs, onLine, dieWithParent: true });
+        const result = await cli.run(['pull', '--', ref], { signal, timeoutMs: leftMs, onLine, dieWithParent: true });
         if (result.ended === 'timeout')
           throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
         if (result.code === 0) return;
@@ -264,7 +282,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     stop: (id, graceSeconds, signal) => onContainer(['stop', '--time', String(graceSeconds), id], (graceSeconds + 60) * 1000, signal),
     remove: (id) => onContainer(['rm', '--force', '--volumes', id], 120_000),
     async rename(id, name) {
-      const result = await cli.run(['rename', id, name]);
+      const result = await cli.run(['rename', '--', id, name]);
       if (result.code === 0) return true;
       if (CONTAINER_GONE.test(result.stderr)) return false;
       throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'task_failed'), outputTail(result.stderr));
@@ -307,8 +325,14 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const result = await cli.run(['exec', id, 'cat', ...paths], { timeoutMs: 10_000 });
       return result.stdout === '' ? null : result.stdout;
     },
+    async runInside(id, command, { timeoutMs, signal }) {
+      const result = await cli.run(['exec', id, ...command], { timeoutMs, signal, maxOutput: 16 * 1024 });
+      const output = `${result.stdout}${result.stderr}`;
+      if (result.ended === 'timeout') return { ok: false, output: `${output}\nno result within ${Math.round(timeoutMs / 1000)} s` };
+      return { ok: result.code === 0, output };
+    },
     async images(repository) {
-      const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], {
+      const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', '--', repository], {
         maxOutput: 16 * 1024 * 1024,
       });
       return readImages(lines(stdout).map((l) => JSON.parse(l) as RawImage));
@@ -318,7 +342,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return new Set((await inspectAll(lines(stdout))).map((c) => c.imageId));
     },
     async removeImageRef(ref) {
-      const result = await cli.run(['image', 'rm', ref], { timeoutMs: 120_000 });
+      const result = await cli.run(['image', 'rm', '--', ref], { timeoutMs: 120_000 });
       if (result.code === 0 || /no such image/i.test(result.stderr)) return true;
       if (/conflict|is being used|is in use/i.test(result.stderr)) return false;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
@@ -349,11 +373,29 @@ type RawContainer = {
   Name: string;
   Image: string;
   RestartCount?: number;
-  Config: { Image: string; Labels: Record<string, string> | null };
-  State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string; StartedAt?: string; FinishedAt?: string };
+  Config: { Image: string; Labels: Record<string, string> | null; StopSignal?: string };
+  State: {
+    Status: string;
+    ExitCode: number;
+    OOMKilled: boolean;
+    Error: string;
+    StartedAt?: string;
+    FinishedAt?: string;
+    Health?: RawHealth;
+  };
   HostConfig?: { Memory?: number; NanoCpus?: number };
   NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
 };
+type RawHealth = { Status: string; Log?: { ExitCode: number; Output: string }[] | null } | null;
+
+/** The engine keeps the last five runs. After a success it is the last failure that a reader wants to see, as long as it counts. */
+function readHealth(raw: RawHealth | undefined): Container['health'] {
+  const status = raw?.Status;
+  if (status !== 'starting' && status !== 'healthy' && status !== 'unhealthy') return null;
+  const run = raw?.Log?.findLast(({ ExitCode }) => (status === 'healthy') === (ExitCode === 0));
+  return { status, output: run?.Output ?? '' };
+}
+
 function readContainer(raw: RawContainer): Container {
   const published = Object.entries(raw.NetworkSettings?.Ports ?? {}).find(
     ([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0,
@@ -375,6 +417,8 @@ function readContainer(raw: RawContainer): Container {
     restarts: raw.RestartCount ?? 0,
     error: raw.State.Error,
     hostPort: hostPort > 0 ? hostPort : null,
+    health: readHealth(raw.State.Health),
+    stopSignal: raw.Config.StopSignal || 'SIGTERM',
   };
 }
 
@@ -446,12 +490,14 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
     ...(spec.memoryBytes === null ? [] : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
     ...(spec.cpus === null ? [] : ['--cpus', String(spec.cpus)]),
   ];
-  const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges'];
+  // Without --init, as with plain docker: an init process passes the stop signal to the entrypoint only, and when a script without `exec`
+  // dies of it, the container ends and the program with it. Some images also need their own init as process 1.
+  const argv = ['run', '--detach', '--pull', 'never', '--security-opt', 'no-new-privileges'];
   // With NET_RAW a container could forge packets of its neighbours.
   argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
   argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
-  argv.push('--env-file', envFile, ...viaProcessEnv.flatMap(([name]) => ['--env', name]), spec.image);
+  argv.push('--env-file', envFile, ...viaProcessEnv.flatMap(([name]) => ['--env', name]), '--', spec.image);
   try {
     await writeFile(envFile, viaEnvFile.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
     await failPoint('run.before');
@@ -465,7 +511,7 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
     const tail = outputTail(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));
     throw new TaskFailure(
       classify(RUN_FAILURES, result.stderr, 'container_start_failed'),
-      result.ended === 'timeout' ? 'the engine did not start the container within 120 s' : tail,
+      result.ended === 'timeout' ? 'the engine did not start the container within 120 s' : `${tail}${startHint(result.stderr)}`,
     );
   } finally {
     await rm(envFile, { force: true });

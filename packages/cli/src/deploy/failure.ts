@@ -61,11 +61,13 @@ const IN_REPOSITORY = [
   'build_step_failed',
   'build_failed',
   'build_frontend_refused',
+  'build_image_refused',
   'container_exited',
   'container_not_listening',
   'container_wrong_port',
   'container_loopback_only',
   'health_check_failed',
+  'image_health_check_failed',
   'probe_timeout',
 ] as const satisfies readonly FailureCode[];
 

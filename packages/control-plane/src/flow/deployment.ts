@@ -20,7 +20,7 @@ import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
-import { needsOf } from '../domain/build-needs.ts';
+import { builtOtherwise, commitNeeds, ignoredSettings, limitNeeds, needsOf } from '../domain/build-needs.ts';
 import { finalName } from '../domain/container-name.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
@@ -62,7 +62,7 @@ import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
-import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
+import { createBuildTask, createDeployTask, createRetireTask, removes, startSeconds } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
@@ -294,6 +294,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const needs = [
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),
+    ...commitNeeds(d),
   ];
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
   if (choice.node === null && choice.cannot) return fail(draft, d, failure('agent_cannot', choice.plain));
@@ -302,6 +303,9 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
     return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);
   draft.move(d, 'building', { builder_id: choice.node.id }, `build assigned to ${choice.node.hostname}`);
+  const otherwise = isBerthAgent(choice.node) ? null : builtOtherwise(d);
+  if (otherwise !== null)
+    draft.addLine(d, 'contract', `the agent of ${choice.node.hostname} implements only the contract: it ${otherwise}`);
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -314,6 +318,8 @@ function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: 
   if (report.status === 'failed') return reassignOrFail(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
   const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
+  const other = otherCommit(draft, d, commit);
+  if (other !== null) return fail(draft, d, failure('wrong_commit', other));
   draft.move(
     d,
     'built',
@@ -329,6 +335,21 @@ function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: 
     },
     `built and pushed as ${image_tag}`,
   );
+}
+
+/**
+ * Returns why the image is not what was requested, or null. A contract-only builder builds the tip of the branch, which may be newer than
+ * the commit of the push: then the story says so.
+ */
+function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): string | null {
+  if (d.requested_commit === null || commit === d.requested_commit) return null;
+  const builder = draft.node(d.builder_id);
+  const name = builder?.hostname ?? 'the builder';
+  const built = `${name} built ${commit === null ? 'a commit that it did not name' : `commit ${commit}`} instead of commit ${d.requested_commit}`;
+  const isExpected = builder !== undefined && !isBerthAgent(builder) && d.trigger === 'hook';
+  if (!isExpected) return built;
+  draft.addLine(d, 'contract', `${built}: its agent implements only the contract and builds the tip of branch ${d.settings.branch}`);
+  return null;
 }
 
 // ── built ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -354,7 +375,12 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   endVoidMove(draft);
   const pin = pinOf(draft, d);
   const leaves = leavingNode(draft, pin);
-  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...(leaves === null ? [] : [moveNeed])];
+  const needs = [
+    ...secretNeeds(facts.secrets, 'deploy'),
+    ...volumeNeeds(d.settings),
+    ...limitNeeds(d.settings),
+    ...(leaves === null ? [] : [moveNeed]),
+  ];
   const cannot = noNodeCan(needs, facts.nodes);
   if (cannot !== null) return fail(draft, d, failure('agent_cannot', cannot));
   const away = volumesAway(draft, pin);
@@ -399,6 +425,13 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
     `assigned to ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, to replace deployment ${running.generation}`}`,
   );
+  const ignored = isBerthAgent(node) ? [] : ignoredSettings(d.settings);
+  if (ignored.length > 0)
+    draft.addLine(
+      d,
+      'contract',
+      `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ${ignored.length === 1 ? 'has' : 'have'} no effect there`,
+    );
 }
 
 /**
@@ -441,7 +474,7 @@ function moveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, 
 
 /** Whether another node could take the volumes now. */
 function canReceive({ facts }: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses']): boolean {
-  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), moveNeed];
+  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...limitNeeds(d.settings), moveNeed];
   const question = { wanted: wantedOf(d.settings.datasets, facts.datasets), losses, runsOn: null, stays: false, arch: d.image_arch, needs };
   return choose(question, facts.nodes, facts).winner !== null;
 }
@@ -520,7 +553,7 @@ function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'rou
   // A contract-only agent may report before its application answers. Give the application the same time as Berth's own probe.
   const isProbed = isBerthAgent(draft.node(d.node_id));
   // No grace period: the decision waits for no agent, and requests fail until the route is restored.
-  if (!isProbed && !hasRunOut(draft, d, draft.facts.limits.probeSeconds * 1000, 0)) return;
+  if (!isProbed && !hasRunOut(draft, d, startSeconds(d, draft.facts.limits) * 1000, 0)) return;
   const seen = `the proxy at ${event.proxy} returned ${event.saw} for ${event.host_ip}:${event.host_port}`;
   fail(draft, d, failure('proxy_cannot_reach_node', `${seen}; allow connections from the proxy to the node’s published ports`));
 }
