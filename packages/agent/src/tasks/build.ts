@@ -47,6 +47,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         commit: payload.commit,
         allowedHosts: payload.allowed_git_hosts,
         submodules: payload.submodules ?? true,
+        lfs: payload.git_lfs ?? false,
         access: context.git ?? null,
       };
       const { sha, message, author, hostKeys, lfs } = await traced(context, 'clone', () =>

@@ -13,7 +13,7 @@ import { lateRedirectFailure, redirectTarget, tooManyRedirects } from './git-hos
 import { type Connection, createGitSession, explainRefusal, type GitSession } from './git-session.ts';
 import { lastRedirect } from './git-trace.ts';
 import { createHostKeys, sshServer } from './host-keys.ts';
-import { lfsPointers } from './lfs.ts';
+import { type Checkout, fetchPointers, findPointers, pointersText } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
 import { recordReader } from './records.ts';
@@ -39,6 +39,8 @@ export type CloneSpec = {
   allowedHosts: readonly string[] | undefined;
   /** Whether submodules are fetched. */
   submodules: boolean;
+  /** Whether Git LFS files are fetched. Default false. */
+  lfs?: boolean;
   /** Deploy key, git token and trusted host keys; null: the control plane is of an earlier version. */
   access: GitAccess | null;
 };
@@ -296,8 +298,15 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       await must(['checkout', '--quiet', '--detach', 'FETCH_HEAD'], into);
       return from;
     };
-    /** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
+    /** Addresses of the fetched submodules, by folder. */
+    const addresses = new Map<string, string>();
     const fetchSubmodule = async (url: string, sha: string, into: string): Promise<string> => {
+      const at = await fetchSubmoduleFrom(url, sha, into);
+      addresses.set(into, at);
+      return at;
+    };
+    /** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
+    const fetchSubmoduleFrom = async (url: string, sha: string, into: string): Promise<string> => {
       const of = { ...spec, url, branch: '(none)', commit: sha };
       try {
         return await fetchCommit(of, into);
@@ -336,17 +345,36 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
       // The server is not trusted: check that the checked-out commit is the requested one.
       if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `requested ${commit}, received ${sha}`);
-      const found = { sha, ...(await readCommit(must)) };
-      cloneOptions.onCommit?.(found);
+      const shown = { sha, ...(await readCommit(must)) };
+      cloneOptions.onCommit?.(shown);
       const { logLine } = cloneOptions;
       if (!spec.submodules && (await hasSubmodules(must, dir))) logLine('submodules stay empty: the project has submodules=false');
       const submodules = spec.submodules
         ? await fetchSubmodules(must, fetchSubmodule, dir, from, { allowedHosts: spec.allowedHosts, logLine })
         : [];
-      const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
-      const pointers = await lfsPointers(must, all);
-      if (pointers !== null) cloneOptions.logLine(pointers);
-      return { ...found, hostKeys: session.presented(), lfs: pointers };
+      const all: Checkout[] = [
+        { dir, name: '', url: from },
+        ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/`, url: addresses.get(path) ?? '' })),
+      ];
+      const found = await findPointers(must, all);
+      const wanted = spec.lfs === true;
+      const lfsOptions = {
+        ownUrl: spec.url,
+        allowedHosts: spec.allowedHosts,
+        authorization: session.authorization,
+        until,
+        signal: cloneOptions.signal,
+        logLine,
+      };
+      const left = wanted && found.length > 0 ? await fetchPointers(found, all, lfsOptions) : found;
+      const pointers = pointersText(
+        left,
+        wanted
+          ? 'Berth fetches Git LFS files over https and http only; use the https address and a git token'
+          : 'set git_lfs=true to fetch the files',
+      );
+      if (pointers !== null) logLine(pointers);
+      return { ...shown, hostKeys: session.presented(), lfs: pointers };
     } finally {
       await rm(trace, { force: true });
     }

@@ -76,7 +76,7 @@ export function lookText(state: State): string {
     `Found ${countText(found.branches.length + found.branches_left_out, 'branch', 'branches')}`,
     ` and, on ${found.branch}, ${count === 0 ? 'no Dockerfile' : countText(count, 'Dockerfile')}.`,
     found.submodules ? ' It has submodules.' : '',
-    found.lfs ? ' It uses Git LFS: the build gets pointers instead of those files.' : '',
+    found.lfs ? ' It uses Git LFS: the build gets pointers instead of those files, unless the project has git_lfs.' : '',
   ].join('');
 }
 
