@@ -256,11 +256,18 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
         await rm(trace, { force: true });
         // Git reports a redirect that it does not follow as a failure: show its errors only if there is no redirect.
         const failed: string[] = [];
-        const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : cloneOptions.onLine(line));
+        const answered: string[] = [];
+        const isHeld = repeatsAnswers({ ...of, url });
+        const onLine = (line: string): void => {
+          if (/^(fatal|error): /.test(line)) failed.push(line);
+          else if (isHeld && REMOTE_LINE.test(line)) answered.push(line);
+          else cloneOptions.onLine(line);
+        };
         const connection = await session.connect(url, again, cloneOptions.signal);
         const result = await run(args(url), cwd, until, { signal: cloneOptions.signal, onLine }, { connection, trace, onOut });
         const redirect = result.code === 0 ? null : await lastRedirect(trace);
         if (redirect === null) for (const line of failed) cloneOptions.onLine(line);
+        if (result.code === 0) for (const line of answered) cloneOptions.onLine(line);
         if (result.code === 0) return url;
         if (redirect === null && session.checksHostKeys && HOST_KEY_REFUSED.test(result.stderr)) {
           if (again)
@@ -400,9 +407,19 @@ const displayText = (text: string, limit: number): string =>
     .slice(0, limit)
     .toWellFormed();
 
-export function gitFailure(stderr: string, spec: Pick<CloneSpec, 'url' | 'branch' | 'commit'>): TaskFailure {
-  // Keep the server’s message: "remote: Repository not found." explains more than the exit code.
-  const tail = outputTail(stderr.replace(/^(Cloning into .*|hint: .*)$/gm, ''));
+/** Messages of the server. Over http, git also prints the text of an answer that refuses the request. */
+const REMOTE_LINE = /^remote: ?/;
+/**
+ * Whether git would repeat the text of whatever answers at the address: a developer could read internal services that way. An operator who
+ * sets ALLOWED_GIT_HOSTS has chosen the hosts, and their messages help.
+ */
+const repeatsAnswers = ({ url, allowedHosts = [] }: Pick<CloneSpec, 'url'> & Partial<Pick<CloneSpec, 'allowedHosts'>>): boolean =>
+  /^https?:/i.test(url) && allowedHosts.length === 0;
+
+type Failed = Pick<CloneSpec, 'url' | 'branch' | 'commit'> & Partial<Pick<CloneSpec, 'allowedHosts'>>;
+export function gitFailure(stderr: string, spec: Failed): TaskFailure {
+  const noise = repeatsAnswers(spec) ? /^(Cloning into .*|hint: .*|remote:.*)$/gm : /^(Cloning into .*|hint: .*)$/gm;
+  const tail = outputTail(stderr.replace(noise, ''));
   // Classify without the address and the branch: their words ("timeout-service") are not part of the error.
   const code = classify(GIT_FAILURES, stderr.replaceAll(spec.url, '(url)').replaceAll(spec.branch, '(branch)'), 'git_failed');
   const detail =
