@@ -69,6 +69,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       volumes,
       hostIp: parts.hostIp,
       publishIp: parts.publishIp,
+      hostPorts: parts.hostPorts,
       pullTimeoutMs: config.PULL_TIMEOUT,
       pidsLimit: config.PIDS_LIMIT,
       defaultMemory: config.DEFAULT_MEMORY,

@@ -2,6 +2,7 @@
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../src/stopped.ts';
+import { TaskFailure } from '../src/tools/failures.ts';
 import type { Product, TaskContext } from '../src/tasks/task.ts';
 import { deployHandlerOn } from './deploy-handler.ts';
 import { deployTask } from './fake-control-plane.ts';
@@ -137,5 +138,37 @@ describe('the strategy recreate', () => {
     });
     await expect(slow.begin(recreate(), 1)).rejects.toThrow(/lost/);
     expect(engine.all()).toEqual(['svc-app-g1 exited']);
+  });
+});
+
+describe('the host port of a container', () => {
+  const refusing = (times: number) => {
+    const given: number[] = [];
+    const run: FakeEngine['docker']['run'] = async (spec, signal) => {
+      given.push(spec.hostPort);
+      const id = await engine.docker.run(spec, signal);
+      if (given.length > times) return id;
+      engine.put({ id, name: spec.name, labels: spec.labels, state: 'created' });
+      throw new TaskFailure('container_start_failed', 'Bind for 0.0.0.0:20000 failed: port is already allocated');
+    };
+    return { given, run };
+  };
+
+  it('is the next one of its range while other programs have the first ones, and no failed container stays', async () => {
+    const { given, run } = refusing(3);
+    const { begin, logged } = agent({ run });
+    await begin(asked(), 1);
+    expect(new Set(given).size).toBe(4);
+    expect(engine.all()).toEqual(['svc-app-g2 running']);
+    expect(logged.filter((line) => line.includes('another program has port'))).toHaveLength(3);
+  });
+  it('ends the task with an error of its own if every try is refused', async () => {
+    const { given, run } = refusing(1_000);
+    await expect(agent({ run }).begin(asked(), 1)).rejects.toMatchObject({
+      code: 'ports_exhausted',
+      message: expect.stringMatching(/refused 50 ports between 20000 and 29999 \(PUBLISH_PORTS\).*already allocated/),
+    });
+    expect(given).toHaveLength(50);
+    expect(engine.all()).toEqual([]);
   });
 });
