@@ -28,6 +28,7 @@ async function tree(name: string, files: Record<string, string>): Promise<string
   await mkdir(at, { recursive: true });
   for (const file of ['.oxlintrc.json', 'biome.json', 'knip.json', 'tsconfig.json', 'package.json', '.gitignore'])
     await cp(path.join(ROOT, file), path.join(at, file));
+  await cp(path.join(ROOT, 'scripts/lint'), path.join(at, 'scripts/lint'), { recursive: true });
   await symlink(path.join(ROOT, 'node_modules'), path.join(at, 'node_modules'));
   for (const [file, text] of Object.entries(files)) {
     await mkdir(path.dirname(path.join(at, file)), { recursive: true });
@@ -92,6 +93,21 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
     'packages/kit/src/barrel.ts': [`export * from './any.ts';\n`, 'oxc(no-barrel-file)'],
     'packages/kit/src/env.ts': [`export const home = process.env['HOME'];\n`, 'node(no-process-env)'],
     'packages/kit/src/config.ts': [`export const home = process.env['HOME'];\n`, null],
+    'packages/kit/src/draft.ts': [
+      `import { rename, writeFile } from 'node:fs/promises';\nexport const f = async (): Promise<void> => {\n` +
+        `  await writeFile('a.new', '');\n  await rename('a.new', 'a');\n};\n`,
+      'berth(write-file-whole)',
+    ],
+    'packages/kit/src/write-file.ts': [
+      `import { openSync, renameSync } from 'node:fs';\nexport const f = (): number => {\n  renameSync('a.new', 'a');\n` +
+        `  return openSync('a', 'r');\n};\n`,
+      null,
+    ],
+    'packages/kit/src/moves.ts': [
+      `import { readFile, rename } from 'node:fs/promises';\nexport const f = async (): Promise<string> => {\n` +
+        `  await rename('a', 'b');\n  return readFile('b', 'utf8');\n};\n`,
+      null,
+    ],
     'packages/kit/src/useless-directive.ts': [`// oxlint-disable-next-line eqeqeq\nexport const a = 1;\n`, 'Unused'],
 
     // The arrows: what each folder may import, and one import that is forbidden.
@@ -137,6 +153,7 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
         '@berth/wire/vocabulary',
         'node:crypto',
         '@berth/kit/fail-point',
+        '@berth/kit/write-file',
       ),
       null,
     ],

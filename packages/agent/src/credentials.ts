@@ -4,12 +4,13 @@
  * be on its way, the boot_id is saved too: a process that was killed in between asks again with the same boot_id and gets a new secret.
  */
 import { randomUUID } from 'node:crypto';
-import { readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
+import { writeFileWhole } from '@berth/kit/write-file';
 import { ApiError } from '@berth/wire/client';
 import { NODE_SECRET_PREFIX } from '@berth/wire/node';
-import { nullIfMissing, syncFolder } from './data/disk.ts';
+import { nullIfMissing } from './data/disk.ts';
 
 export type Credentials = {
   bootId: string;
@@ -42,7 +43,7 @@ export async function readCredentials(options: CredentialOptions): Promise<Crede
   async function markPending(): Promise<boolean> {
     if (pending) return true;
     try {
-      await writeSecretly(pendingPath, bootId);
+      await writeFileWhole(pendingPath, bootId);
       return (pending = true);
     } catch (err) {
       if (!warned) log.warn({ err, path: pendingPath }, 'writing to STATE_DIR failed; this agent does not ask for a secret of its own');
@@ -56,7 +57,7 @@ export async function readCredentials(options: CredentialOptions): Promise<Crede
   }
   async function save(secret: string): Promise<void> {
     try {
-      await writeSecretly(path, secret);
+      await writeFileWhole(path, secret);
     } catch (err) {
       log.error({ err, path }, 'saving the node’s own secret failed');
       // AGENT_SECRET stays valid until the node’s own secret is used for the first time; a join token does not.
@@ -106,13 +107,4 @@ async function readNodeSecret(path: string, log: Logger): Promise<string | null>
   if (text === '' || text.startsWith(NODE_SECRET_PREFIX)) return text === '' ? null : text;
   log.warn({ path }, 'this file does not hold a node secret; ignoring it');
   return null;
-}
-
-/** Writes a file of mode 0600 atomically; it is on the disk when the call returns. */
-async function writeSecretly(path: string, text: string): Promise<void> {
-  const temporary = `${path}.new`;
-  await rm(temporary, { force: true });
-  await writeFile(temporary, text, { mode: 0o600, flag: 'wx', flush: true });
-  await rename(temporary, path);
-  await syncFolder(dirname(path));
 }

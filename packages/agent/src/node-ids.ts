@@ -3,8 +3,9 @@
  * deleted and registers again gets a new id, and containers with the old id still belong to it. An old id is dropped with its last
  * container.
  */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
+import { writeFileWhole } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { Container, Docker } from './tools/docker.ts';
 
@@ -23,8 +24,7 @@ export async function createNodeIds(path: string, log: Logger): Promise<NodeIds>
   async function set(next: string[]): Promise<void> {
     ids = next;
     try {
-      await writeFile(`${path}.new`, JSON.stringify(ids), { mode: 0o600 });
-      await rename(`${path}.new`, path);
+      await writeFileWhole(path, JSON.stringify(ids));
     } catch (error) {
       // This process still has them in memory.
       log.warn({ err: error }, 'saving the ids of this node failed');

@@ -1,17 +1,21 @@
 /**
- * Sends the progress of a task's copies to the control plane: only the newest state, at most once per second, one request at a time.
- * Progress is for people who watch; a report that cannot be sent is dropped.
+ * Sends the progress of a task to the control plane: only the newest state, at most once per second, one request at a time. The progress
+ * of copies is for people who watch, so a state that cannot be sent is dropped. Facts of a build are sent again until they arrived.
  */
 import type { CopyProgress } from '@berth/wire/dataset';
+import type { TaskFacts } from '@berth/wire/task';
 
 export type ProgressSender = {
   push(datasets: readonly CopyProgress[]): void;
+  /** Adds facts that the task learned. */
+  learned(facts: TaskFacts): void;
   /** Sends the newest state at once if it is not sent yet. */
   flush(): Promise<void>;
   /** Stops for good: later states are not sent. */
   stop(): void;
 };
-type Send = (datasets: CopyProgress[], signal: AbortSignal) => Promise<unknown>;
+/** `learned`: undefined if all facts have arrived. */
+type Send = (datasets: CopyProgress[], signal: AbortSignal, learned: TaskFacts | undefined) => Promise<unknown>;
 
 const SEND_EVERY_MS = 1_000;
 const SEND_TIMEOUT_MS = 3_000;
@@ -21,6 +25,7 @@ const MAX_ROWS = 100;
 export function createProgressSender(send: Send, everyMs = SEND_EVERY_MS): ProgressSender {
   const ending = new AbortController();
   let newest: readonly CopyProgress[] | null = null;
+  let facts: TaskFacts | undefined;
   let timer: NodeJS.Timeout | undefined;
   let sending: Promise<void> | null = null;
   let sentAt = -Infinity;
@@ -28,23 +33,34 @@ export function createProgressSender(send: Send, everyMs = SEND_EVERY_MS): Progr
   function sendNow(): void {
     clearTimeout(timer);
     timer = undefined;
-    if (newest === null || sending !== null || ending.signal.aborted) return;
-    const datasets = newest.slice(0, MAX_ROWS);
+    if (isEmpty() || sending !== null || ending.signal.aborted) return;
+    const datasets = (newest ?? []).slice(0, MAX_ROWS);
+    const learned = facts;
     newest = null;
+    facts = undefined;
     sentAt = performance.now();
-    sending = send(datasets, AbortSignal.any([ending.signal, AbortSignal.timeout(SEND_TIMEOUT_MS)])).then(onSent, onSent);
+    const signal = AbortSignal.any([ending.signal, AbortSignal.timeout(SEND_TIMEOUT_MS)]);
+    sending = send(datasets, signal, learned).then(onSent, () => {
+      if (learned !== undefined) facts = { ...learned, ...facts };
+      onSent();
+    });
   }
+  const isEmpty = (): boolean => newest === null && facts === undefined;
   function onSent(): void {
     sending = null;
     schedule();
   }
   function schedule(): void {
-    if (newest === null || sending !== null || ending.signal.aborted) return;
+    if (isEmpty() || sending !== null || ending.signal.aborted) return;
     timer ??= setTimeout(sendNow, Math.max(0, sentAt + everyMs - performance.now()));
   }
   return {
     push(datasets) {
       newest = datasets;
+      schedule();
+    },
+    learned(more) {
+      facts = { ...facts, ...more };
       schedule();
     },
     async flush() {

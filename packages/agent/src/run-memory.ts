@@ -2,8 +2,9 @@
  * Remembers on disk, for the next process: the containers that ran at the last check, the engine process, and the containers that the
  * agent stopped.
  */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
+import { writeFileWhole } from '@berth/kit/write-file';
 import type { Container } from './tools/docker.ts';
 
 type Saved = { engine: string | null; running: string[]; stopped: string[] };
@@ -35,8 +36,7 @@ export async function createRunMemory(path: string, log: Logger): Promise<RunMem
     const text = JSON.stringify({ engine, running: [...running].sort(), stopped: [...stopped] } satisfies Saved);
     if (text === written) return;
     try {
-      await writeFile(`${path}.new`, text, { mode: 0o600 });
-      await rename(`${path}.new`, path);
+      await writeFileWhole(path, text);
       written = text;
     } catch (error) {
       // A full disk must not prevent a stop; this process still has the record in memory.

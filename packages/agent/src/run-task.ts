@@ -13,7 +13,7 @@ import type { Logger } from '@berth/kit/log';
 import type { Tracing } from '@berth/kit/tracing';
 import { ApiError, type Client } from '@berth/wire/client';
 import { FAILURES } from '@berth/wire/errors';
-import type { Task, TaskClaim, TaskReport } from '@berth/wire/task';
+import { MAX_NOTE, MAX_NOTES, type Task, type TaskClaim, type TaskFacts, type TaskNote, type TaskReport } from '@berth/wire/task';
 import { createLogShipper, type LogShipper } from './log-shipper.ts';
 import type { TaskEnd, TaskMeter } from './metrics.ts';
 import { createProgressSender, type ProgressSender } from './progress-sender.ts';
@@ -64,6 +64,9 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
   let reportedEnd: TaskEnd = 'failed';
   let countEnd: (end: TaskEnd) => void = () => undefined;
   let failureCode: string | null = null;
+  /** Facts and lines for the story. A failure and a cancellation report them too. */
+  let facts: TaskFacts = {};
+  const notes: TaskNote[] = [];
 
   async function attempt(): Promise<TaskOutcome> {
     await failPoint('agent.claim.before', () => task.kind);
@@ -92,8 +95,8 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
     });
     const renewing = new AbortController();
     const renewal = renew(claim, renewing.signal, headers);
-    const progress = createProgressSender((datasets, signal) =>
-      client.call('agentProgress', { params, headers, body: { datasets }, signal }),
+    const progress = createProgressSender((datasets, signal, learned) =>
+      client.call('agentProgress', { params, headers, body: { datasets, ...(learned === undefined ? {} : { learned }) }, signal }),
     );
     if (task.cancel_requested) stop('cancelled');
     try {
@@ -108,7 +111,7 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       if (why === 'cancelled' && product.report.status === 'completed') {
         // The cancellation came at the end of the work: the finished product is discarded.
         await discard(product);
-        product = failed(CANCELLED);
+        product = failed(CANCELLED, facts);
       }
       await progress.flush();
       await shipper.flush(AbortSignal.any([life.signal, AbortSignal.timeout(FINAL_FLUSH_MS)]));
@@ -133,20 +136,27 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
         for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
       },
       progress: progress.push,
+      learned(more) {
+        facts = { ...facts, ...more };
+        progress.learned(more);
+      },
+      note(kind, message) {
+        if (notes.length < MAX_NOTES) notes.push({ kind, message: redact(message).slice(0, MAX_NOTE).toWellFormed() });
+      },
       ...(trace === null ? {} : { span: trace.span }),
     };
     try {
       work.signal.throwIfAborted();
       return await handle(handlers, task, context);
     } catch (error) {
-      if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED);
+      if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED, facts);
       const { code, message } = taskErrorOf(error);
       const failure = { code, message: redact(message) };
       log.warn({ err: secretsIn(claim).length === 0 ? error : redactError(error, redact), code }, 'task failed');
       onFailure?.(failure.code);
       failureCode = failure.code;
       context.logStep('failed', failure.message);
-      return failed(failure, error instanceof TaskFailure ? error.report : {});
+      return failed(failure, { ...facts, ...(error instanceof TaskFailure ? error.report : {}) });
     }
   }
 
@@ -175,7 +185,7 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       });
     try {
       await failPoint('agent.report.before', () => task.kind);
-      await complete(product.report);
+      await complete(notes.length === 0 ? product.report : { ...product.report, notes });
       reportedEnd = endOf(product.report);
       await failPoint('agent.report.after', () => task.kind);
     } catch (error) {

@@ -2,6 +2,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
+import { removeTemporary } from '@berth/kit/write-file';
 import type { AgentOptions } from './config.ts';
 import { createPrivateFolder, keysBase, type PrivateFolder } from './private-folder.ts';
 import { createWorkspaces, type Workspaces } from './workspace.ts';
@@ -20,6 +21,7 @@ export async function openStateFolder(config: AgentOptions, log: Logger): Promis
   const root = join(config.STATE_DIR, config.NODE_ROLE);
   const scratch = join(root, 'scratch');
   await mkdir(root, { recursive: true, mode: 0o700 });
+  await removeTemporary(root);
   // A process that was killed may have left an env-file with secrets.
   await rm(scratch, { recursive: true, force: true });
   await mkdir(scratch, { recursive: true, mode: 0o700 });

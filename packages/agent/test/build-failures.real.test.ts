@@ -85,6 +85,7 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     });
     const outcome = await build({ git_url: url });
     expect(outcome).toMatchObject({ code: 'build_step_failed' });
+    expect(outcome.report).toMatchObject({ commit: expect.stringMatching(/^[0-9a-f]{40}$/), commit_message: expect.stringMatching(/./) });
     expect(outcome.message).toMatch(/\[3\/3\] RUN echo so it goes .*exit code 3\nso it goes/);
     expect(outcome.text).toContain('| before');
   });

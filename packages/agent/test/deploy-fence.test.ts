@@ -26,6 +26,8 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
       secrets: [],
       secretsDigest: null,
       progress: () => undefined,
+      learned: () => undefined,
+      note: () => undefined,
     };
     return handler(task, context);
   };

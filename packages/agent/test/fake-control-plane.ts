@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import type { CopyProgress, DatasetSource, DatasetStanding } from '@berth/wire/dataset';
 import type { NodeRegister } from '@berth/wire/node';
-import type { AgentConfig, LogLineIn, Task, TaskReport } from '@berth/wire/task';
+import type { AgentConfig, LogLineIn, Task, TaskFacts, TaskReport } from '@berth/wire/task';
 
 export type TaskState = {
   task: Task;
@@ -14,6 +14,8 @@ export type TaskState = {
   renewals: number;
   /** All progress reports of its copies. */
   progress: CopyProgress[][];
+  /** All facts that came before the report. */
+  learned: TaskFacts[];
 };
 /** A dataset of the control plane. `scan` reads its folder again. */
 export type FakeDataset = {
@@ -149,7 +151,9 @@ export async function startFakeControlPlane(
       return reply(200, { stored: lines.length });
     }
     if (verb === 'progress') {
-      state.progress.push((given as { datasets: CopyProgress[] }).datasets);
+      const { datasets, learned } = given as { datasets: CopyProgress[]; learned?: TaskFacts };
+      state.progress.push(datasets);
+      if (learned !== undefined) state.learned.push(learned);
       return reply(200, { status: 'ok' });
     }
     if (verb === 'complete') {
@@ -180,7 +184,7 @@ export async function startFakeControlPlane(
     deaf: false,
     cutAfterMs: Number.POSITIVE_INFINITY,
     give(task) {
-      const made: TaskState = { task, attempt: 0, token: null, lines: [], report: null, renewals: 0, progress: [] };
+      const made: TaskState = { task, attempt: 0, token: null, lines: [], report: null, renewals: 0, progress: [], learned: [] };
       tasks.set(task.id, made);
       changed();
       return made;

@@ -126,6 +126,8 @@ it('a retire task of the new id removes containers of the old one', async () => 
     secrets: [],
     secretsDigest: null,
     progress: () => undefined,
+    learned: () => undefined,
+    note: () => undefined,
   });
   expect(engine.all()).toEqual(['other running']);
 });

@@ -23,6 +23,8 @@ const context: TaskContext = {
   secrets: [],
   secretsDigest: null,
   progress: () => undefined,
+  learned: () => undefined,
+  note: () => undefined,
 };
 
 const handler = (docker: FakeEngine['docker'], data: Parameters<typeof createRetireHandler>[0]['data'] = null) =>

@@ -50,6 +50,46 @@ it('a failure is reported with its code, and logged', async () => {
   expect(plane.text(state.task.id)).toBe('failed| The disk is full: no space left on device');
 });
 
+it('facts are sent when they are learned, and a failure and a cancellation report them', async () => {
+  const commit = { commit: 'a'.repeat(40), commit_message: 'Break the build', commit_author: 'Ada' };
+  const { state, run } = start(async (_, context) => {
+    context.learned(commit);
+    context.note('git_lfs', '1 file is a Git LFS pointer');
+    await until('the facts', () => state.learned.length > 0);
+    throw new TaskFailure('build_step_failed', 'RUN exit 1');
+  });
+  expect(await run.done).toBe('reported');
+  expect(state.learned).toEqual([commit]);
+  expect(state.report).toMatchObject({ status: 'failed', ...commit, notes: [{ kind: 'git_lfs', message: '1 file is a Git LFS pointer' }] });
+
+  const second = start(async (_, { learned, signal }) => {
+    learned(commit);
+    await pause(60_000, signal);
+    return done;
+  });
+  await until('the facts', () => second.state.learned.length > 0);
+  second.run.stop('cancelled');
+  expect(await second.run.done).toBe('reported');
+  expect(second.state.report).toMatchObject({ status: 'failed', ...commit });
+});
+
+it('facts are sent again until they arrive, also to a control plane that refused them', async () => {
+  plane.fail = { match: /progress$/, status: 500 };
+  const { state, run } = start(async (_, { learned, signal }) => {
+    learned({ commit: 'a'.repeat(40) });
+    await until('a refusal', () => plane.requests.some((r) => r.endsWith('/progress')));
+    learned({ arch: 'amd64' });
+    plane.fail = null;
+    await until('the facts', () => state.learned.length > 0);
+    await pause(60_000, signal);
+    return done;
+  });
+  await until('the facts', () => state.learned.length > 0);
+  expect(state.learned[0]).toEqual({ commit: 'a'.repeat(40), arch: 'amd64' });
+  run.stop('cancelled');
+  await run.done;
+});
+
 it('renews the lease while the handler works', async () => {
   const { state, run } = start(forever);
   await until('two renewals', () => state.renewals >= 2, 5_000);

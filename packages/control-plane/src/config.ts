@@ -318,7 +318,7 @@ export const SETTINGS = {
     parse: nameServers,
   },
   DOMAIN_QUARANTINE: {
-    doc: 'Time for which a custom domain that a project gave up is kept for that project; 0s: it is free at once',
+    doc: 'Time for which a domain prefix or custom domain that a project gave up is kept for that project; 0s: it is free at once',
     default: '7d',
     parse: duration,
   },

@@ -1,7 +1,7 @@
 /**
  * One-time codes transfer a session from the auth host to another host. A code is encrypted, so that the address bar does not show
- * its content. It is bound to the host (a custom domain also to its present claim: it may move to another project meanwhile) and, by the
- * hash of a nonce cookie, to the browser. The control plane remembers used codes.
+ * its content. It is bound to the host and its present claim (the host may move to another project meanwhile) and, by the hash of a
+ * nonce cookie, to the browser. The control plane remembers used codes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { ApiError, type Client } from '@berth/wire/client';
@@ -19,7 +19,7 @@ type Content = {
   session: Omit<Session, 'begun_at'> & { begun_at?: number };
   host: string;
   challenge: string;
-  /** Absent for hosts of the platform, and in a code of an older gateway that runs beside this one. */
+  /** Absent for hosts of no project, and in a code of an older gateway that runs beside this one. */
   claim?: string;
   expires_at: number;
 };

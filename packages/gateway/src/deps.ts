@@ -16,7 +16,7 @@ export type Session = {
   expires_at: number;
 };
 
-/** Where a session cookie is valid: the auth host, one project, one custom domain, or one host that belongs to no project. */
+/** Where a session cookie is valid: the auth host, one host of a project, one custom domain, or one host that belongs to no project. */
 export type Audience = 'sso' | `project:${string}` | `domain:${string}` | `host:${string}`;
 /** The epoch is part of the audience: turning `auth_required` on invalidates earlier cookies of the project. */
 export const audienceOfProject = ({ id, auth_epoch = 0 }: Policy['projects'][number]): Audience =>
@@ -29,6 +29,9 @@ export type Sessions = {
   open(value: string, audience: Audience): Session | null;
 };
 
+/** `claim` is absent for hosts in the policy of an older control plane. */
+export type HostOwner = { project: Policy['projects'][number]; claim?: string; cookie_seconds?: number };
+
 /** Lookups in the newest available policy, for the decisions of `/verify`. Each lookup costs one map access. */
 export type PolicyView = {
   /** False if the gateway never had a policy, not even from disk. Then it answers 503 to everything. */
@@ -37,9 +40,9 @@ export type PolicyView = {
   readonly version: number;
   projectById(id: string): Policy['projects'][number] | undefined;
   /** Host without port, lower case. */
-  projectByHost(host: string): Policy['projects'][number] | undefined;
+  projectByHost(host: string): HostOwner | undefined;
   /** The custom domain with this name. site.ts says which of both counts. */
-  domainByHost(host: string): { project: Policy['projects'][number]; claim: string; cookie_seconds?: number } | undefined;
+  domainByHost(host: string): HostOwner | undefined;
   /** Also true if ALLOWED_EMAILS does not allow the address. */
   isDisabled(email: string): boolean;
   isRevoked(sessionId: string): boolean;
@@ -62,9 +65,9 @@ export type PolicyClient = {
 
 /** Codes that transfer a session from the auth host to another host. They are short-lived, bound to host and browser, and work once. */
 export type OneTimeCodes = {
-  /** `challenge` is the hash of the browser's nonce at that host. `claim`: that of a custom domain. */
+  /** `challenge` is the hash of the browser's nonce at that host. `claim`: the one that the host has. */
   mint(session: Session, host: string, challenge: string, claim?: string): string;
-  /** Checks everything except whether the code was used. `claim`: the one that a custom domain has now. */
+  /** Checks everything except whether the code was used. `claim`: the one that the host has now. */
   read(code: string, host: string, nonce: string | undefined, claim?: string): { id: string; session: Session; expires_at: number } | null;
   /** @throws UnreachableError if the control plane cannot be reached. */
   redeem(read: { id: string; expires_at: number }): Promise<'redeemed' | 'used'>;
@@ -76,7 +79,7 @@ export type Redirects = {
   target(raw: string | undefined): string;
   /** Returns the host of a target on another host, or null if the target is on the auth host. */
   otherHost(target: string): string | null;
-  /** Returns the claim of a custom domain, or undefined for every other host. */
+  /** Returns the present claim of a project's host, or undefined for every other host. */
   claimOf(host: string): string | undefined;
 };
 

@@ -1,7 +1,8 @@
 /** Stores the last policy, and revocations that the control plane may not have received yet, on the gateway's disk. */
-import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
+import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 import { Policy, SessionRevoke } from '@berth/wire/gateway';
 import type { Static } from 'typebox';
 import { Compile } from 'typebox/compile';
@@ -27,11 +28,12 @@ const policySchema = Compile(Policy);
 const revocationSchema = Compile(SessionRevoke);
 export const isPolicy = (value: unknown): value is Policy => policySchema.Check(value);
 
-/** `writer` names this process in the names of temporary files, because workers share the folder. */
-export async function openPolicyFile(stateDir: string, log: Logger, writer: string = String(process.pid)): Promise<PolicyFile> {
+export async function openPolicyFile(stateDir: string, log: Logger): Promise<PolicyFile> {
   const path = join(stateDir, 'policy.json');
   const revoked = join(stateDir, 'revocations');
   await mkdir(revoked, { recursive: true, mode: 0o700 });
+  // Workers share the folder: what a worker is writing now stays.
+  for (const folder of [stateDir, revoked]) await removeTemporary(folder, 60_000);
 
   return {
     async read() {
@@ -46,7 +48,7 @@ export async function openPolicyFile(stateDir: string, log: Logger, writer: stri
         throw error;
       }
     },
-    write: (policy) => replace(path, JSON.stringify(policy), writer),
+    write: (policy) => writeFileWhole(path, JSON.stringify(policy)),
     confirm: (at) => utimes(path, at / 1000, at / 1000),
     async revocations() {
       const list: Revocation[] = [];
@@ -62,7 +64,7 @@ export async function openPolicyFile(stateDir: string, log: Logger, writer: stri
       }
       return list;
     },
-    addRevocation: (revocation) => replace(join(revoked, `${fileName(revocation.id)}.json`), JSON.stringify(revocation), writer),
+    addRevocation: (revocation) => writeFileWhole(join(revoked, `${fileName(revocation.id)}.json`), JSON.stringify(revocation)),
     dropRevocation: (id) => rm(join(revoked, `${fileName(id)}.json`), { force: true }),
   };
 }
@@ -80,16 +82,3 @@ function parsed(text: string): unknown {
 
 /** Encodes the id as hex, so that ids cannot collide on a file system that ignores case. */
 const fileName = (id: string): string => Buffer.from(id).toString('hex');
-
-/** Writes a temporary file, syncs and renames it. After a power cut either the old file or the new one is complete. */
-async function replace(path: string, text: string, writer: string): Promise<void> {
-  const fresh = `${path}.${writer}.new`;
-  const file = await open(fresh, 'w', 0o600);
-  try {
-    await file.writeFile(text);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await rename(fresh, path);
-}

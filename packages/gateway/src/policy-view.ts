@@ -15,7 +15,12 @@ export const isActive = ({ id, identity, begun_at }: Session, view: PolicyView):
  */
 export function tablesOf(policy: Policy | null, local: ReadonlyMap<string, number>, allowed: (email: string) => boolean): Tables {
   const byId = new Map(policy?.projects.map((p) => [p.id, p]));
-  const byHost = new Map(policy?.projects.flatMap((p) => p.hosts.map((host) => [host.toLowerCase(), p] as const)));
+  const byHost = new Map(
+    policy?.projects.flatMap((project) => {
+      const claims = new Map(project.host_claims?.map(({ host, ...claim }) => [host, claim]));
+      return project.hosts.map((host) => [host.toLowerCase(), { project, ...claims.get(host) }] as const);
+    }),
+  );
   const byDomain = new Map(
     policy?.projects.flatMap((project) =>
       (project.domains ?? []).map(({ host, ...domain }) => [host.toLowerCase(), { project, ...domain }] as const),

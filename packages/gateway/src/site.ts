@@ -1,5 +1,5 @@
 /** Which project a host belongs to, and for whom session cookies of that host are valid. */
-import type { Policy } from '@berth/wire/gateway';
+import { FIRST_CLAIM, type Policy } from '@berth/wire/gateway';
 import { type Audience, audienceOfProject, type PolicyView } from './deps.ts';
 
 export type Platform = {
@@ -9,9 +9,9 @@ export type Platform = {
 };
 export type Site = {
   project: Policy['projects'][number];
-  /** At hosts under BASE_DOMAIN the project's own audience; at a custom domain one of this domain alone. */
+  /** This host alone: a host may belong to another project tomorrow, which then reads its cookies. */
   audience: Audience;
-  /** Only of a custom domain. */
+  /** Differs for each time that a project gets the host. Absent only with an older control plane. */
   claim?: string;
   /** Longest time for which browsers keep the cookie; undefined: as long as the session. */
   cookieSeconds?: number;
@@ -23,15 +23,24 @@ export const isPlatformHost = (host: string, { baseDomain, authHost }: Platform)
 
 /** `host` is in lower case and without a port. */
 export function siteAt(host: string, view: PolicyView, platform: Platform): Site | undefined {
-  if (isPlatformHost(host, platform)) {
-    const project = view.projectByHost(host);
-    return project === undefined ? undefined : { project, audience: audienceOfProject(project) };
-  }
-  const domain = view.domainByHost(host);
-  // A domain may belong to somebody else tomorrow, who then reads its cookies. They must open nothing: neither the project under
-  // BASE_DOMAIN, nor the domain after it came back (`claim` differs then), nor a project that was public meanwhile (its epoch).
-  if (domain === undefined) return undefined;
-  const { project, claim, cookie_seconds } = domain;
-  const audience: Audience = `domain:${host} ${claim} ${audienceOfProject(project)}`;
-  return { project, audience, claim, ...(cookie_seconds === undefined ? {} : { cookieSeconds: cookie_seconds }) };
+  const isPlatform = isPlatformHost(host, platform);
+  const found = isPlatform ? view.projectByHost(host) : view.domainByHost(host);
+  if (found === undefined) return undefined;
+  const { project, claim, cookie_seconds } = found;
+  return {
+    project,
+    audience: isPlatform ? audienceOfHost(host, claim, project) : `domain:${host} ${claim} ${audienceOfProject(project)}`,
+    ...(claim === undefined ? {} : { claim }),
+    ...(cookie_seconds === undefined ? {} : { cookieSeconds: cookie_seconds }),
+  };
+}
+
+/**
+ * The next owner of a host reads its cookies. They must open nothing: neither another host of the project, nor this host after it came
+ * back (`claim` differs then), nor a project that was public meanwhile (its epoch).
+ */
+function audienceOfHost(host: string, claim: string | undefined, project: Policy['projects'][number]): Audience {
+  // One host of a project at most has this claim.
+  if (claim === FIRST_CLAIM) return audienceOfProject(project);
+  return `project:${host} ${claim ?? ''} ${audienceOfProject(project)}`;
 }

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { silentLogger } from '@berth/kit/log';
 import { ApiError, type Client, UnreachableError } from '@berth/wire/client';
-import type { Identity, Policy } from '@berth/wire/gateway';
+import { FIRST_CLAIM, type Identity, type Policy } from '@berth/wire/gateway';
 import { createGateway, type Gateway } from '../src/app.ts';
 import { readConfig } from '../src/config.ts';
 import type { Session } from '../src/deps.ts';
@@ -30,8 +30,8 @@ export const ENV = {
 
 export const policyOf = (more: Partial<Policy> = {}): Policy => ({
   projects: [
-    { id: 'p1', name: 'one', hosts: [`one.${BASE}`] },
-    { id: 'p2', name: 'two', hosts: [`two.${BASE}`, `second.${BASE}`] },
+    { id: 'p1', name: 'one', hosts: [`one.${BASE}`], host_claims: [{ host: `one.${BASE}`, claim: FIRST_CLAIM }] },
+    { id: 'p2', name: 'two', hosts: [`two.${BASE}`, `second.${BASE}`], host_claims: [{ host: `two.${BASE}`, claim: FIRST_CLAIM }] },
   ],
   disabled_users: [],
   revoked_sessions: [],

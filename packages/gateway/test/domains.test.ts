@@ -240,3 +240,71 @@ it('a policy of an older control plane has no domains, and everything else works
   expect((await at(`one.${BASE}`, { Cookie: await arrive(`one.${BASE}`) })).status).toBe(200);
   expect((await at(WWW, BROWSER)).status).toBe(403);
 });
+
+describe('a host under BASE_DOMAIN', () => {
+  const NEW = `new.${BASE}`;
+  const OLD = `one.${BASE}`;
+  const claimed = (host: string, claim: string): Project => ({ ...ONE, domains: [], hosts: [host], host_claims: [{ host, claim }] });
+
+  for (const [name, first, next] of [
+    ['with claims', claimed(OLD, 'c1'), claimed(NEW, 'c2')],
+    ['that had its host before there were claims', claimed(OLD, 'first'), claimed(NEW, 'c2')],
+    ['of an older control plane', { ...ONE, domains: [] }, { ...ONE, domains: [], hosts: [NEW] }],
+  ] satisfies [string, Project, Project][])
+    it(`a cookie of the host that a project left opens nothing, for a project ${name}`, async () => {
+      await publish(first, TWO);
+      const Cookie = await arrive(OLD);
+      expect((await at(OLD, { Cookie })).status).toBe(200);
+      // Another project, without a login, gets the host and the cookies of its visitors.
+      await publish(next, { ...TWO, hosts: [OLD], auth_required: false });
+      expect((await at(NEW, { Cookie })).status).toBe(401);
+      expect((await at(OLD, { Cookie })).status).toBe(403);
+      await publish(next, { ...TWO, hosts: [OLD], auth_required: true });
+      expect((await at(OLD, { Cookie }, 'p2')).status).toBe(401);
+    });
+
+  it('a cookie opens one host of a project, also while it has two, and none after the host came back', async () => {
+    const both: Project = {
+      ...ONE,
+      hosts: [OLD, NEW],
+      host_claims: [claimed(OLD, 'first'), claimed(NEW, 'c2')].flatMap((p) => p.host_claims ?? []),
+    };
+    await publish(both, TWO);
+    const [old, young] = [await arrive(OLD), await arrive(NEW)];
+    const statuses = async (host: string): Promise<number[]> => [
+      (await at(host, { Cookie: old })).status,
+      (await at(host, { Cookie: young })).status,
+    ];
+    expect([await statuses(OLD), await statuses(NEW)]).toEqual([
+      [200, 401],
+      [401, 200],
+    ]);
+    await publish(claimed(OLD, 'c3'), TWO);
+    expect(await statuses(OLD)).toEqual([401, 401]);
+  });
+
+  it('a one-time code from before the host moved opens nothing for its next project', async () => {
+    await publish(claimed(OLD, 'first'), TWO);
+    const login = new URL((await at(OLD, BROWSER)).headers.location ?? '');
+    const back = await berth.get(`${login.pathname}${login.search}`, { host: BASE, cookie: berth.cookie(sessionOf(), 'sso') });
+    const uri = new URL(back.headers.location ?? '');
+    await publish(claimed(NEW, 'c2'), { ...TWO, hosts: [OLD], host_claims: [{ host: OLD, claim: 'c3' }] });
+    const reply = await at(
+      OLD,
+      { ...BROWSER, Cookie: `__Host-berth_nonce=${NONCE}`, 'X-Forwarded-Uri': `${uri.pathname}${uri.search}` },
+      'p2',
+    );
+    expect([reply.status, reply.headers['set-cookie']]).toEqual([400, undefined]);
+  });
+
+  it('browsers keep its cookie for at most the time for which the host is kept for its project', async () => {
+    await publish({ ...ONE, domains: [], host_claims: [{ host: OLD, claim: 'c1', cookie_seconds: 600 }] }, TWO);
+    const query = new URLSearchParams({ code: berth.gateway.deps.codes.mint(sessionOf(), OLD, challengeOf(NONCE), 'c1') });
+    const reply = await at(OLD, {
+      ...BROWSER,
+      Cookie: `__Host-berth_nonce=${NONCE}`,
+      'X-Forwarded-Uri': `/_oauth/session?${query.toString()}`,
+    });
+    expect(reply.headers['set-cookie']?.[0]).toContain('Max-Age=600;');
+  });
+});

@@ -4,7 +4,11 @@ import { signReach } from '@berth/kit/reach-token';
 import { waitFor } from '@berth/testbed/wait';
 import { createLocalJWKSet, createRemoteJWKSet, jwtVerify, SignJWT } from 'jose';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Audience } from '../src/deps.ts';
 import { ANNA, BASE, BROWSER, policyOf, type Running, sessionOf, startGateway } from './core-support.ts';
+
+/** Audience of the second host of project p2, for which the policy has no claim. */
+const SECOND: Audience = `project:second.${BASE}  project:p2`;
 
 let berth: Running;
 beforeAll(async () => {
@@ -230,11 +234,15 @@ describe('host and project', () => {
     expect((await berth.verify({ Cookie, 'X-Forwarded-Host': [`one.${BASE}`, `two.${BASE}`] })).status).toBe(403);
   });
 
-  it('port and case of the host do not matter; a second host of a project works too', async () => {
+  it('port and case of the host do not matter; a second host of a project has sessions of its own', async () => {
     const Cookie = berth.cookie(sessionOf());
     expect((await berth.verify({ Cookie, 'X-Forwarded-Host': `ONE.${BASE}:8443` })).status).toBe(200);
-    const two = berth.cookie(sessionOf(), 'project:p2');
-    expect((await berth.verify({ Cookie: two, 'X-Forwarded-Host': `second.${BASE}` }, '/verify?project=p2')).status).toBe(200);
+    const at = async (host: string, cookie: string): Promise<number> =>
+      (await berth.verify({ Cookie: cookie, 'X-Forwarded-Host': host }, '/verify?project=p2')).status;
+    const first = berth.cookie(sessionOf(), 'project:p2');
+    expect([await at(`two.${BASE}`, first), await at(`second.${BASE}`, first)]).toEqual([200, 401]);
+    const second = berth.cookie(sessionOf(), SECOND);
+    expect([await at(`two.${BASE}`, second), await at(`second.${BASE}`, second)]).toEqual([401, 200]);
   });
 
   it('addresses that are similar to /verify get 404', async () => {
@@ -433,7 +441,7 @@ describe('the signed assertion', () => {
     const Cookie = berth.cookie(sessionOf());
     expect(await assertionFor({ Cookie })).toBe(await assertionFor({ Cookie }));
     const two = await berth.verify(
-      { Cookie: berth.cookie(sessionOf(), 'project:p2'), 'X-Forwarded-Host': `second.${BASE}` },
+      { Cookie: berth.cookie(sessionOf(), SECOND), 'X-Forwarded-Host': `second.${BASE}` },
       '/verify?project=p2',
     );
     await jwtVerify(String(two.headers['x-forwarded-user-assertion']), stock(), { audience: `second.${BASE}` });

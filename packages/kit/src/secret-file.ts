@@ -1,8 +1,7 @@
 /** A generated secret in a file of mode 0600. Where several processes start at once, all use the secret of the first. */
-import { randomBytes } from 'node:crypto';
-import { chmod, link, mkdir, open, readFile, rm, stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { chmod, readFile, stat } from 'node:fs/promises';
 import type { Logger } from './log.ts';
+import { writeFileWhole } from './write-file.ts';
 
 export type SecretFile = {
   path: string;
@@ -50,23 +49,9 @@ export async function createSecretFile(file: SecretFile, secret: string, log: Lo
   return written;
 }
 
-/** Writes the whole file or nothing: writes under another name, then links. The link fails where another process was first. */
 async function writeOnce({ path, name, instead }: SecretFile, secret: string): Promise<void> {
-  const fresh = `${path}.${randomBytes(6).toString('hex')}`;
   try {
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-    try {
-      const file = await open(fresh, 'wx', 0o600);
-      try {
-        await file.writeFile(`${secret}\n`);
-        await file.sync();
-      } finally {
-        await file.close();
-      }
-      await link(fresh, path);
-    } finally {
-      await rm(fresh, { force: true });
-    }
+    await writeFileWhole(path, `${secret}\n`, { exclusive: true, folderMode: 0o700 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
     throw new Error(`the ${name} ${path} cannot be written: ${reasonOf(error)}. Make the folder writable for this user, ${instead}`, {

@@ -50,10 +50,10 @@ test('a failed write names the file and leaves no draft', () => {
 });
 
 test('drafts of a killed run are removed, other files stay', () => {
-  writeFileSync(join(folder, '.gateway.env.0123456789ab.tmp'), 'half');
+  writeFileSync(join(folder, '.gateway.env.0123456789ab.new'), 'half');
   writeFileSync(join(folder, '.mine.tmp'), 'mine');
-  expect(removeDrafts(folder)).toEqual([join(folder, '.gateway.env.0123456789ab.tmp')]);
-  expect(readText(join(folder, '.gateway.env.0123456789ab.tmp'))).toBeUndefined();
+  expect(removeDrafts(folder)).toEqual([join(folder, '.gateway.env.0123456789ab.new')]);
+  expect(readText(join(folder, '.gateway.env.0123456789ab.new'))).toBeUndefined();
   expect(readText(join(folder, '.mine.tmp'))).toBe('mine');
 });
 

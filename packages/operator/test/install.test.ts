@@ -176,12 +176,12 @@ describe('changes', () => {
     ];
     const { changes } = await compare(wanted, { path: at('.shipped'), access: hidden });
     apply(changes.slice(0, count), () => {});
-    writeFileSync(at('sub/.two.0123456789ab.tmp'), 'half');
+    writeFileSync(at('sub/.two.0123456789ab.new'), 'half');
     const before = existsSync(at('sub/one')) ? text('sub/one') : undefined;
     await install(...wanted);
     expect(text('sub/two')).toBe(before ?? text('sub/one'));
     expect(await isBcryptOf(text('sub/one').trim(), text('htpasswd').trim().slice('berth:'.length))).toBe(true);
-    expect(existsSync(at('sub/.two.0123456789ab.tmp'))).toBe(false);
+    expect(existsSync(at('sub/.two.0123456789ab.new'))).toBe(false);
     expect(await install(...wanted)).toEqual({ says: [], kept: [] });
   });
 
@@ -252,7 +252,7 @@ describe('changes', () => {
   });
 
   test('a dry run removes no draft', async () => {
-    const draft = at('.one.0123456789ab.tmp');
+    const draft = at('.one.0123456789ab.new');
     writeFileSync(draft, 'half');
     const { mode } = statSync(folder);
     const wanted: Wanted = { kind: 'folder', path: folder, access: { mode: mode & 0o7777, ...me } };

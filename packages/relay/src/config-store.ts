@@ -4,9 +4,10 @@
  */
 import { createHash } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
-import { mkdir, open, readFile, rename, stat, utimes } from 'node:fs/promises';
+import { mkdir, readFile, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
+import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 
 export type Configuration = {
   bytes: Buffer;
@@ -28,6 +29,7 @@ const FILE = 'traefik-config.json';
 
 export async function openConfigStore(stateDir: string, log: Logger, now: () => number = Date.now): Promise<ConfigStore> {
   await mkdir(stateDir, { recursive: true, mode: 0o700 });
+  await removeTemporary(stateDir);
   const path = join(stateDir, FILE);
   let current = await read(path, log);
   const changes = new EventEmitter().setMaxListeners(0);
@@ -43,7 +45,7 @@ export async function openConfigStore(stateDir: string, log: Logger, now: () => 
       current = { bytes, etag: etagOf(bytes), at: now() };
       if (!changed) return onDisk(touch(path, current.at));
       changes.emit('changed');
-      await onDisk(write(path, bytes));
+      await onDisk(writeFileWhole(path, bytes));
     },
     async confirm() {
       if (current === null) return;
@@ -87,18 +89,6 @@ async function read(path: string, log: Logger): Promise<Configuration | null> {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw error;
   }
-}
-
-/** Writes a temporary file, flushes and renames it: after a power failure the old file or the new one is there, complete. */
-async function write(path: string, bytes: Buffer): Promise<void> {
-  const file = await open(`${path}.new`, 'w', 0o600);
-  try {
-    await file.writeFile(bytes);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await rename(`${path}.new`, path);
 }
 
 const touch = (path: string, at: number): Promise<void> => utimes(path, at / 1000, at / 1000);

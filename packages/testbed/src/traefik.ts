@@ -1,6 +1,7 @@
-import { copyFile, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
+import { writeFileWhole } from '@berth/kit/write-file';
 import { makeCertificate } from './certificate.ts';
 import { findTraefik, repositoryRoot } from './config.ts';
 import { copyFiles, type FileProviderEnv } from './file-provider.ts';
@@ -94,9 +95,7 @@ export async function startTraefik(options: TraefikOptions): Promise<Traefik> {
       const lines = (await readFile(TWO_GATEWAYS, 'utf8')).split('\n');
       const kept = lines.filter((line) => !/GATEWAY_\d" /.test(line) || which.some((i) => line.includes(`GATEWAY_${i + 1}`)));
       // Traefik reads a file as soon as it changes: a file that is half written has no router, and visitors get 404.
-      const draft = join(dir, 'two-gateways.draft');
-      await writeFile(draft, kept.join('\n'));
-      await rename(draft, join(files, 'two-gateways.yml'));
+      await writeFileWhole(join(files, 'two-gateways.yml'), kept.join('\n'));
       const wanted = which.map((i) => gateways?.urls[i]);
       await waitFor('Traefik uses these gateways', async () => {
         type Service = { loadBalancer?: { servers?: { url: string }[] } };

@@ -51,7 +51,12 @@ export const CleanUp = Type.Object({
   images: Type.Integer({ description: 'images that no release needs' }),
   images_left: Type.Integer({ description: 'images that were too many for one clean-up' }),
   removed: orNull(Type.Integer()),
-  missing: orNull(Type.Integer({ description: 'kept images that the registry does not have; a rollback to them is refused' })),
+  missing: orNull(
+    Type.Integer({
+      description:
+        'kept images that the registry does not have; a rollback to them is refused until a clean-up finds them, unless it failed',
+    }),
+  ),
   bytes_before: orNull(Type.Number()),
   bytes_after: orNull(Type.Number()),
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),

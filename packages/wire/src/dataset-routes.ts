@@ -9,11 +9,11 @@ import {
   DatasetScan,
   DatasetStanding,
   DatasetVersion,
-  TaskProgress,
   TreeAnswer,
   TreeRequest,
 } from './dataset.ts';
 import { ById, ByName, NameFilter, type Route } from './route.ts';
+import { ProgressReport } from './task.ts';
 import { listOf, PageQuery, Time } from './vocabulary.ts';
 
 export const DATASET_ROUTES = {
@@ -175,9 +175,9 @@ export const DATASET_ROUTES = {
     path: '/api/agent/tasks/:id/progress',
     who: 'agent',
     scope: 'none',
-    summary: 'Report the copy progress of a task (X-Lease-Token)',
+    summary: 'Report the copy progress of a task and the facts that a build learned (X-Lease-Token)',
     params: ById,
-    body: TaskProgress,
+    body: ProgressReport,
     status: 200,
     answer: Type.Object({ status: Type.Literal('ok') }),
   },

@@ -65,7 +65,13 @@ export const DeploymentItem = Type.Object({
   image_tag: orNull(Type.String()),
   image_digest: orNull(ImageDigest),
   image_removed_at: Type.Optional(
-    orNull(Type.Unsafe<Time>({ ...Time, description: 'time at which a clean-up removed its image; a rollback to it is refused' })),
+    orNull(
+      Type.Unsafe<Time>({
+        ...Time,
+        description:
+          'time at which a clean-up removed its image, or found it missing; a rollback to it is refused, unless a later clean-up finds it',
+      }),
+    ),
   ),
   node_id: orNull(Id),
   node_name: orNull(Type.String({ description: 'hostname of the node; null without a node, and if the node was deleted' })),

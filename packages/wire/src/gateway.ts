@@ -37,6 +37,12 @@ export type Identity = Static<typeof Identity>;
 /** SHA-256 of a secret, in hex. */
 const Digest = Type.String({ pattern: '^[0-9a-f]{64}$' });
 
+const HostClaim = Type.Object({
+  host: Type.String(),
+  claim: Type.String({ pattern: '^[!-~]+$' }),
+  cookie_seconds: Type.Optional(Type.Integer({ minimum: 1 })),
+});
+
 /**
  * All data that `/verify` needs to decide. The gateway keeps a copy on disk. A project lists every host at which it is published or
  * will be published soon. The gateway refuses hosts that no project lists. A revocation stays until the revoked session or token
@@ -54,15 +60,9 @@ export const Policy = Type.Object({
        * `cookie_seconds` (DOMAIN_QUARANTINE), so that the next owner receives none; absent: as long as the session. `domains` is absent in
        * the policy of an older control plane.
        */
-      domains: Type.Optional(
-        Type.Array(
-          Type.Object({
-            host: Type.String(),
-            claim: Type.String({ pattern: '^[!-~]+$' }),
-            cookie_seconds: Type.Optional(Type.Integer({ minimum: 1 })),
-          }),
-        ),
-      ),
+      domains: Type.Optional(Type.Array(HostClaim)),
+      /** The same for `hosts`: a prefix can change its project too. Absent in the policy of an older control plane. */
+      host_claims: Type.Optional(Type.Array(HostClaim)),
       /** Absent in the policy of an older control plane. */
       auth_required: Type.Optional(Type.Boolean()),
       /**
@@ -95,6 +95,12 @@ export const SessionRevoke = Type.Object({ id: Id, email: Email, expires_at: Tim
 
 /** Redeems a one-time code. A second call fails with `code_used`. The control plane may forget the code after `expires_at`. */
 export const CodeRedeem = Type.Object({ id: Id, expires_at: Time });
+
+/**
+ * Claim of a domain prefix that its project has had since before there were claims. Sessions at this one host keep the form that earlier
+ * gateways read.
+ */
+export const FIRST_CLAIM = 'first';
 
 const Text = (maxLength: number) => Type.String({ maxLength });
 /** Address and browser of the device that requested the code; the activation page shows them. */

@@ -151,9 +151,20 @@ export const NodeCopy = Type.Object({
 });
 export type NodeCopy = Static<typeof NodeCopy>;
 
+/** A container that only a person can remove: a contract-only agent started it, and no deployment uses it any more. */
+export const ContainerToRemove = Type.Object({
+  node_id: Id,
+  node: Type.String({ description: 'hostname' }),
+  container: Type.String(),
+  project_id: Id,
+  project: Type.String({ description: 'name of the project, which may be deleted' }),
+  since: Type.Unsafe<string>({ ...Time, description: 'when its agent got the task that started it' }),
+});
+export type ContainerToRemove = Static<typeof ContainerToRemove>;
+
 /**
- * The drain of a node. `left` lists the deployments that still run there, with the state of their move, and stopped projects whose volumes
- * are there.
+ * The drain of a node. `left` lists the deployments that still run there, with the state of their move, stopped projects whose volumes
+ * are there, and containers that only a person can remove. A drain ends when nothing is left.
  */
 export const Drain = Type.Object({
   started_at: Time,
@@ -276,6 +287,11 @@ export const Node = Type.Object({
   ),
   remove_volumes: Type.Optional(Type.Array(Id, { description: 'copies of volumes to delete; only in answers to the agent' })),
   containers: Type.Array(ObservedContainer),
+  unmanaged: Type.Optional(
+    Type.Array(ContainerToRemove, {
+      description: 'containers that only a person can remove, until an admin confirms that they are gone; absent in answers to the agent',
+    }),
+  ),
   open_tasks: Type.Optional(
     Type.String({
       description:

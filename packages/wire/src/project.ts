@@ -3,6 +3,7 @@ import { Certificate } from './certificate.ts';
 import { MOUNT_MODES } from './dataset.ts';
 import { Domain, MAX_DOMAINS } from './domain.ts';
 import { ByName } from './route.ts';
+import { ContainerToRemove } from './node.ts';
 import { DnsLabel, Id, literals, orNull, REPLACE_MODES, Time } from './vocabulary.ts';
 
 /** https, http, ssh or `user@host:path`, without a password. control-plane/src/domain/git-url.ts has the full rules. */
@@ -178,6 +179,11 @@ export const Project = Type.Object({
     description: 'the certificate that the proxy serves for the host of this project; null: not checked yet, or not published over https',
   }),
   deleting: Type.Boolean(),
+  unmanaged: Type.Optional(
+    Type.Array(ContainerToRemove, {
+      description: 'only in the answer to a deletion: its containers that only a person can remove, because their agent is contract-only',
+    }),
+  ),
   created_at: Time,
   updated_at: Time,
 });

@@ -336,6 +336,16 @@ export const ROUTES = {
     status: 202,
     answer: Node,
   },
+  confirmRemoved: {
+    method: 'DELETE',
+    path: '/api/nodes/:id/unmanaged/:container',
+    who: 'admin',
+    scope: 'list',
+    summary: 'Confirm that a container which only a person can remove (`unmanaged`) is gone from a node',
+    params: Type.Object({ ...ByName.properties, container: Type.String({ minLength: 1, maxLength: 200 }) }),
+    status: 200,
+    answer: Node,
+  },
   prewarmNode: {
     method: 'POST',
     path: '/api/nodes/:id/prewarm',

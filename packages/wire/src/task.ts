@@ -3,7 +3,7 @@
  * A payload is complete: to run a task, an agent needs only the task and `GET /api/agent/config`.
  */
 import { type Static, Type } from 'typebox';
-import { DatasetMount, DatasetSource } from './dataset.ts';
+import { DatasetMount, DatasetSource, TaskProgress } from './dataset.ts';
 import { CleanPayload } from './clean-up.ts';
 import { LookPayload } from './look.ts';
 import { RepositoryLookPayload } from './repository-look.ts';
@@ -167,20 +167,7 @@ export type TaskError = Static<typeof TaskError>;
 export const MAX_COMMIT_MESSAGE = 2_000;
 export const MAX_COMMIT_AUTHOR = 200;
 
-/**
- * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines `{status, result, image_tag?}` for a build and
- * `{status, host_port}` for a deploy. `result` is an object, or text for people. Berth adds `image_digest`, `commit`,
- * `commit_message`, `commit_author`, `arch` and `host_keys` (build), and `container_id` and `datasets` (deploy).
- */
-export const TaskReport = Type.Object({
-  status: literals(['completed', 'failed']),
-  result: Type.Optional(
-    Type.Union([
-      Type.Null(),
-      Type.String({ maxLength: 65_536 }),
-      Type.Object({ error: Type.Optional(TaskError) }, { additionalProperties: true }),
-    ]),
-  ),
+const REPORTED = {
   image_tag: Type.Optional(orNull(Type.String({ maxLength: 600 }))),
   image_digest: Type.Optional(orNull(ImageDigest)),
   commit: Type.Optional(orNull(CommitId)),
@@ -192,6 +179,44 @@ export const TaskReport = Type.Object({
   host_keys: Type.Optional(
     Type.Array(SeenHostKey, { maxItems: MAX_SEEN_KEYS, description: 'ssh host keys that git servers presented during a build' }),
   ),
+};
+
+/**
+ * Facts that a build learned before its end. The agent sends them with the progress of the task as soon as it knows them, and again
+ * with the report, also with the report of a failure. A failed, cancelled or lost build keeps them.
+ */
+export const TaskFacts = Type.Object(REPORTED);
+export type TaskFacts = Static<typeof TaskFacts>;
+
+/** Body of `POST /api/agent/tasks/{id}/progress`. An earlier control plane ignores `learned`. */
+export const ProgressReport = Type.Object({ ...TaskProgress.properties, learned: Type.Optional(TaskFacts) });
+
+/** Limits of `notes` in a report. */
+export const MAX_NOTES = 10;
+export const MAX_NOTE = 1_000;
+/** A line that an agent adds to the story of the deployment. `kind` is the kind of the line, e.g. `git_lfs`. */
+export const TaskNote = Type.Object({
+  kind: Type.String({ maxLength: 40, pattern: '^[a-z][a-z_]*$' }),
+  message: Type.String({ minLength: 1, maxLength: MAX_NOTE }),
+});
+export type TaskNote = Static<typeof TaskNote>;
+
+/**
+ * Body of `POST /api/agent/tasks/{id}/complete`. The contract defines `{status, result, image_tag?}` for a build and
+ * `{status, host_port}` for a deploy. `result` is an object, or text for people. Berth adds `image_digest`, `commit`,
+ * `commit_message`, `commit_author`, `arch`, `host_keys` and `notes` (build), and `container_id` and `datasets` (deploy).
+ */
+export const TaskReport = Type.Object({
+  status: literals(['completed', 'failed']),
+  result: Type.Optional(
+    Type.Union([
+      Type.Null(),
+      Type.String({ maxLength: 65_536 }),
+      Type.Object({ error: Type.Optional(TaskError) }, { additionalProperties: true }),
+    ]),
+  ),
+  ...REPORTED,
+  notes: Type.Optional(Type.Array(TaskNote, { maxItems: MAX_NOTES, description: 'lines for the story of the deployment' })),
   host_port: Type.Optional(orNull(Type.Integer({ minimum: 1, maximum: 65_535 }))),
   container_id: Type.Optional(orNull(Type.String({ maxLength: 128 }))),
   datasets: Type.Optional(

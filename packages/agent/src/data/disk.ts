@@ -1,7 +1,7 @@
 /** The agent's own files on disk: written atomically, flushed, and removed with a count of the freed bytes. Names are bytes. */
-import { lstat, mkdir, open, readdir, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { lstat, readdir, readFile, rmdir, unlink } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
+import { writeFileWhole } from '@berth/kit/write-file';
 
 export const errorCode = (error: unknown): string | undefined => (error as NodeJS.ErrnoException).code;
 export const isMissing = (error: unknown): boolean => errorCode(error) === 'ENOENT';
@@ -13,25 +13,8 @@ export const nullIfMissing = <T>(work: Promise<T>): Promise<T | null> =>
     throw error;
   });
 
-/** Writes a temporary file, flushes and renames it: a reader sees the old file or the new one, complete. */
-export async function writeWhole(path: string, text: string): Promise<void> {
-  for (let tries = 1; ; tries += 1) {
-    const temporary = `${path}.${process.pid}.${(count += 1)}${TEMPORARY_SUFFIX}`;
-    try {
-      await mkdir(dirname(path), { recursive: true });
-      await writeFile(temporary, text, { flush: true });
-      return await rename(temporary, path);
-    } catch (error) {
-      await unlink(temporary).catch(() => undefined);
-      // Another process that cleaned up removed the folder or the temporary file.
-      if (!isMissing(error) || tries === WRITE_TRIES) throw error;
-    }
-  }
-}
-/** Suffix of a file that is still being written. */
-export const TEMPORARY_SUFFIX = '.new';
-const WRITE_TRIES = 10;
-let count = 0;
+/** Writes a file whole (kit/write-file.ts); creates its folder, also where another process that cleans up has just removed it. */
+export const writeWhole = (path: string, text: string): Promise<void> => writeFileWhole(path, text, { folderMode: 0o755 });
 
 /** Returns the parsed JSON file; null if it does not exist or is not JSON. */
 export async function readJson(path: string): Promise<unknown> {
@@ -42,16 +25,6 @@ export async function readJson(path: string): Promise<unknown> {
   } catch {
     // A crash of the machine cut the file: treat it as missing.
     return null;
-  }
-}
-
-/** Flushes the entries of a folder to disk. */
-export async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path, 'r');
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
   }
 }
 

@@ -5,7 +5,8 @@
 import { mkdir, readdir, readlink, rename, symlink, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
-import { errorCode, nullIfMissing, readJson, removeTree, syncFolder, writeWhole } from './disk.ts';
+import { flush } from '@berth/kit/write-file';
+import { errorCode, nullIfMissing, readJson, removeTree, writeWhole } from './disk.ts';
 import { isId, keyOf, type Layout, targetOf, targetText } from './layout.ts';
 import type { WorkFolders } from './work-folders.ts';
 
@@ -64,7 +65,7 @@ export function createMounts(layout: Layout, work: WorkFolders): Mounts {
       await nullIfMissing(unlink(temporary));
       await symlink(targetText(datasetId, version), temporary);
       await rename(temporary, path);
-      for (const folder of [layout.mount(deploymentId), layout.mounts]) await syncFolder(folder);
+      for (const folder of [layout.mount(deploymentId), layout.mounts]) await flush(folder);
       await failPoint('mount.linked');
       return path;
     },

@@ -1,10 +1,11 @@
 /** Tree objects of datasets (wire/tree.ts): fetched once, stored by digest beside the versions, and checked at each read. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile, rmdir, stat, unlink } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
+import { isTemporary } from '@berth/kit/write-file';
 import { decodeTree, TreeFormatError } from '@berth/wire/tree';
 import { TaskFailure } from '../tools/failures.ts';
-import { inParallel, nullIfMissing, TEMPORARY_SUFFIX, writeWhole } from './disk.ts';
+import { inParallel, nullIfMissing, writeWhole } from './disk.ts';
 import type { Layout } from './layout.ts';
 
 export type Trees = {
@@ -101,7 +102,7 @@ export function createTrees(layout: Layout, fetch: FetchTrees): Trees {
 const WRITE_MS = 60_000;
 /** Whether a running copy is writing this object. */
 async function isBeingWritten(path: string): Promise<boolean> {
-  return path.endsWith(TEMPORARY_SUFFIX) && Date.now() - ((await nullIfMissing(stat(path)))?.mtimeMs ?? 0) < WRITE_MS;
+  return isTemporary(basename(path)) && Date.now() - ((await nullIfMissing(stat(path)))?.mtimeMs ?? 0) < WRITE_MS;
 }
 
 const digestOf = (text: string): string => `sha256:${createHash('sha256').update(text, 'latin1').digest('hex')}`;

@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
-import { errorCode, isMissing, nullIfMissing, readJson, syncFolder, writeWhole } from './disk.ts';
+import { flush } from '@berth/kit/write-file';
+import { errorCode, isMissing, nullIfMissing, readJson, writeWhole } from './disk.ts';
 import { isId, type Layout } from './layout.ts';
 
 /** `bytes` is the sum of the file sizes; files that versions share by hard links count in each version. */
@@ -73,7 +74,7 @@ export function createVersions(layout: Layout): Versions {
       await failPoint('copy.renamed.after');
       // A concurrent cleanup may have removed the meta file before the version appeared.
       if (!isMeta(await readJson(layout.meta(datasetId, version)))) await writeWhole(layout.meta(datasetId, version), JSON.stringify(meta));
-      for (const parent of [dirname(path), layout.objects, layout.root]) await syncFolder(parent);
+      for (const parent of [dirname(path), layout.objects, layout.root]) await flush(parent);
       return true;
     },
   };

@@ -9,13 +9,14 @@
  * A folder is mounted only if the mark has the id of the task. A missing folder is created only if the task says that it never existed:
  * a project never starts with an empty or an older folder in place of its own.
  */
-import { chmod, chown, lstat, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { chmod, chown, lstat, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
+import { flush, writeFileWhole } from '@berth/kit/write-file';
 import type { MoveResult, VolumeMounts } from '@berth/wire/volume';
 import type { Mount } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
-import { removeTree, syncFolder, writeWhole } from './disk.ts';
+import { removeTree, writeWhole } from './disk.ts';
 import { isId } from './layout.ts';
 
 export type Volumes = {
@@ -90,7 +91,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
       );
     const mark: Mark = { copy, project_id: projectId, created_at: new Date().toISOString() };
     await writeMark(project, mark);
-    await syncFolder(folder);
+    await flush(folder);
   }
 
   return {
@@ -169,7 +170,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
         throw new TaskFailure('volume_failed', `${project} has folders but no ${MARK}; Berth does not know them. Move them away`);
       await failPoint('move.displaced');
       await rename(place, project);
-      await syncFolder(folder);
+      await flush(folder);
       await rm(join(project, COMPLETE), { force: true });
     },
 
@@ -186,18 +187,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
 export const visible = async (path: string): Promise<string[]> =>
   ((await readdir(path).catch(ignoreMissing)) ?? []).filter((name) => !name.startsWith('.')).toSorted();
 
-async function writeMark(project: string, mark: Mark): Promise<void> {
-  const path = join(project, MARK);
-  const file = await open(`${path}.new`, 'w', 0o600);
-  try {
-    await file.writeFile(JSON.stringify(mark));
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await rename(`${path}.new`, path);
-  await syncFolder(project);
-}
+const writeMark = (project: string, mark: Mark): Promise<void> => writeFileWhole(join(project, MARK), JSON.stringify(mark));
 
 export async function readMark(project: string): Promise<Mark | null> {
   const text = await readFile(join(project, MARK), 'utf8').catch(ignoreMissing);

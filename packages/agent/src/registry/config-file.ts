@@ -2,8 +2,9 @@
  * The registry's configuration file (REGISTRY_CONFIG), which makes the registry read-only: distribution has no other way. A change takes
  * effect with a restart. A marker in STATE_DIR says that this agent made it read-only, so that a later process undoes it.
  */
-import { chmod, chown, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { open, readFile, realpath, rm, stat } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
+import { writeFileWhole } from '@berth/kit/write-file';
 import { type Document, isMap, parseDocument } from 'yaml';
 import { TaskFailure } from '../tools/failures.ts';
 
@@ -128,18 +129,10 @@ async function replaceFile(link: string, text: string, access?: Access): Promise
   // A symlink stays one.
   const path = await realpath(link).catch(() => link);
   const found = await stat(path).catch(() => null);
-  const draft = `${path}.berth`;
+  const wanted = found ?? access;
   try {
-    await writeFile(draft, text, { mode: 0o600, flush: true });
-    const wanted = found ?? access;
-    if (wanted !== undefined) {
-      const { uid, gid } = await stat(draft);
-      if (uid !== wanted.uid || gid !== wanted.gid) await chown(draft, wanted.uid, wanted.gid);
-      await chmod(draft, wanted.mode & 0o7777);
-    }
-    await rename(draft, path);
+    await writeFileWhole(path, text, wanted && { owner: wanted, mode: wanted.mode & 0o7777 });
   } catch (error) {
-    await rm(draft, { force: true }).catch(() => undefined);
     if (found === null || !IN_PLACE.includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
     await overwrite(path, Buffer.from(text), found.size);
   }

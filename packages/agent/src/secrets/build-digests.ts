@@ -2,8 +2,9 @@
  * Remembers with which build secrets this builder built each project last. BuildKit does not know that a layer depends on the value of a
  * secret: after a change, the next build runs once without cache. The file has digests, no values.
  */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
+import { writeFileWhole } from '@berth/kit/write-file';
 
 export type BuildDigests = {
   /** `digest`: null without build secrets. */
@@ -23,8 +24,7 @@ export async function createBuildDigests(path: string, log: Logger): Promise<Bui
       if (digest !== null) known.set(project, digest);
       const [oldest] = known.keys();
       if (known.size > MAX_PROJECTS && oldest !== undefined) known.delete(oldest);
-      await writeFile(`${path}.new`, JSON.stringify([...known]), { mode: 0o600 });
-      await rename(`${path}.new`, path);
+      await writeFileWhole(path, JSON.stringify([...known]));
     },
   };
 }

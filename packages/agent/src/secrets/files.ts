@@ -6,12 +6,16 @@
  * from which the agent fills the folder again at its start (`restore`). Until then such a container cannot start; revive.ts starts it.
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+// The folders are on tmpfs: a power failure leaves nothing of them.
+// oxlint-disable-next-line berth/write-file-whole
 import { access, chown, mkdir, readdir, readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { createSecretFile, readSecretFile, type SecretFile } from '@berth/kit/secret-file';
+import { removeTemporary, writeFileWhole } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
+import { nullIfMissing } from '../data/disk.ts';
 import { nearest } from '../private-folder.ts';
 import type { Docker, Mount } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
@@ -75,7 +79,7 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
   async function clean(): Promise<void> {
     const entries = await readdir(folder);
     const kept = await readdir(copies).catch(() => []);
-    const known = new Set([...entries, ...kept.map((name) => /^(.+)\.sealed(\.new)?$/.exec(name)?.[1] ?? []).flat()]);
+    const known = new Set([...entries, ...kept.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length))]);
     if (known.size === 0) return;
     // A task may end while the engine answers: its container is not in that answer.
     const busy = new Set(inUse.keys());
@@ -84,7 +88,7 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
       const name = deployment.replace(/\.new$/, '');
       if (containers.has(deployment) || busy.has(name) || inUse.has(name)) continue;
       await rm(join(folder, deployment), { recursive: true, force: true });
-      for (const end of [SEALED, `${SEALED}.new`]) await rm(join(copies, deployment + end), { force: true });
+      await rm(join(copies, deployment + SEALED), { force: true });
     }
   }
 
@@ -106,8 +110,8 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
       // The copy first: a container whose folder cannot be filled again must not start.
       await mkdir(copies, { recursive: true, mode: 0o700 });
       const sealed = seal(await copyKey(), deployment, JSON.stringify({ uid, files } satisfies Copy));
-      await writeFile(join(copies, `${deployment}${SEALED}.new`), sealed, { mode: 0o600 });
-      await rename(join(copies, `${deployment}${SEALED}.new`), join(copies, deployment + SEALED));
+      // Flushed: the copy exists only for the time after a restart of the machine, which can be a power failure.
+      await writeFileWhole(join(copies, deployment + SEALED), sealed);
       await failPoint('secrets.sealed');
       await write(deployment, { uid, files });
       await failPoint('secrets.written');
@@ -128,6 +132,8 @@ export async function createSecretFiles({ folder, copies, docker, log }: SecretF
     },
     async restore() {
       if (problem !== null) return;
+      // No task runs yet, so nothing is being written.
+      await nullIfMissing(removeTemporary(copies));
       const names = await readdir(copies).catch(() => []);
       for (const deployment of names.filter((name) => name.endsWith(SEALED)).map((name) => name.slice(0, -SEALED.length))) {
         if (await exists(join(folder, deployment))) continue;

@@ -54,8 +54,10 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           signal,
           onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
           logLine: (text) => logStep('clone', text),
+          onCommit: (found) => context.learned({ commit: found.sha, commit_message: found.message, commit_author: found.author }),
         }),
       );
+      if (hostKeys.length > 0) context.learned({ host_keys: hostKeys });
       logStep('clone', `commit ${sha}`);
       await failPoint('clone.after');
 
@@ -95,6 +97,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           endBuild?.(true);
           throw error;
         });
+        context.learned({ image_tag: tag, image_digest: digest, ...(arch === null ? {} : { arch }) });
         endPush?.();
         endBuild?.();
         await deps.digests.built(payload.project_id, context.secretsDigest);

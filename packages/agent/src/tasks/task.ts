@@ -1,7 +1,7 @@
 /** The context that a task handler receives, and the product that it returns. */
 import type { CopyProgress } from '@berth/wire/dataset';
 import type { GitAccess } from '@berth/wire/git';
-import type { ClaimedSecret, LogLineIn, TaskOf, TaskReport } from '@berth/wire/task';
+import type { ClaimedSecret, LogLineIn, TaskFacts, TaskOf, TaskReport } from '@berth/wire/task';
 import type { TaskKind } from '@berth/wire/vocabulary';
 
 export type TaskContext = {
@@ -23,6 +23,10 @@ export type TaskContext = {
   secretsDigest: string | null;
   /** Reports the progress of the copies of datasets. Only the newest report is sent. */
   progress(datasets: readonly CopyProgress[]): void;
+  /** Sends facts at once, and again with the report, so that a failed, cancelled or lost attempt keeps them. */
+  learned(facts: TaskFacts): void;
+  /** Adds a line to the story of the deployment; it is sent with the report, whatever the end is. */
+  note(kind: string, message: string): void;
 };
 
 /** Runs one step of a task as a span of its trace. */

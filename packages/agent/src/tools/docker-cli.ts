@@ -2,9 +2,10 @@
  * Runs the docker command with the agent's own `--config` folder for credentials (mode 0600) and a minimal environment. The operator's
  * own docker config is neither read nor written.
  */
-import { chmod, mkdir, rename, writeFile } from 'node:fs/promises';
+import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { exec, type ExecOptions, type ExecResult, exitError } from '@berth/kit/exec';
+import { writeFileWhole } from '@berth/kit/write-file';
 import { classify, REGISTRY_FAILURES, TaskFailure } from './failures.ts';
 
 export type DockerCliOptions = {
@@ -73,7 +74,7 @@ export function createDockerCli(options: DockerCliOptions): DockerCli {
 
 const basic = (r: RegistryLogin): string => Buffer.from(`${r.user}:${r.password}`, 'utf8').toString('base64');
 
-/** Writes a temporary file and renames it: a docker command that starts meanwhile reads the old credentials or the new ones. */
+/** A docker command that starts meanwhile reads the old credentials or the new ones. */
 async function writeConfig(options: DockerCliOptions, registry: RegistryLogin | null): Promise<void> {
   await mkdir(options.configDir, { recursive: true, mode: 0o700 });
   await chmod(options.configDir, 0o700);
@@ -82,6 +83,5 @@ async function writeConfig(options: DockerCliOptions, registry: RegistryLogin | 
     ...(options.pluginsDir === undefined ? {} : { cliPluginsExtraDirs: [options.pluginsDir] }),
   };
   const path = join(options.configDir, 'config.json');
-  await writeFile(`${path}.new`, JSON.stringify(content), { mode: 0o600 });
-  await rename(`${path}.new`, path);
+  await writeFileWhole(path, JSON.stringify(content));
 }

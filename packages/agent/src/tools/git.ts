@@ -48,6 +48,8 @@ export type CloneOptions = {
   onLine: (line: string) => void;
   /** Messages of the agent. */
   logLine: (line: string) => void;
+  /** Called with the commit as soon as it is checked out: submodules may still fail. */
+  onCommit?: (commit: Pick<Cloned, 'sha' | 'message' | 'author'>) => void;
 };
 export type Cloned = {
   /** Full commit id. */
@@ -163,20 +165,28 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       return work(session);
     });
   return {
-    clone: (spec, dir, cloneOptions) => withSession(spec, (session) => clone(spec, dir, cloneOptions, session)),
+    clone: (spec, dir, cloneOptions) =>
+      withSession(spec, (session) => withHostKeys(session, () => clone(spec, dir, cloneOptions, session))),
     look: (spec, dir, signal) => withSession(spec, (session) => lookIn(spec, dir, signal, session)),
     lookAtRepository: (spec, dir, signal) =>
       withSession(spec, async (session) => {
-        try {
-          return { found: await repositoryIn(spec, dir, signal, session), hostKeys: session.presented() };
-        } catch (error) {
-          // An admin can trust a host key that this look was the first to see.
-          if (error instanceof TaskFailure && session.presented().length > 0)
-            throw new TaskFailure(error.code, error.detail, { cause: error, report: { host_keys: session.presented() } });
-          throw error;
-        }
+        const found = await withHostKeys(session, () => repositoryIn(spec, dir, signal, session));
+        return { found, hostKeys: session.presented() };
       }),
   };
+
+  /** A failure has the host keys that servers presented: an admin can trust a key that this connection was the first to see. */
+  async function withHostKeys<T>(session: GitSession, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof TaskFailure)) throw error;
+      const all = [...session.presented(), ...(error.report.host_keys ?? [])];
+      const host_keys = [...new Map(all.map((key) => [`${key.host} ${key.fingerprint}`, key])).values()];
+      if (host_keys.length === 0) throw error;
+      throw new TaskFailure(error.code, error.detail, { cause: error, report: { host_keys } });
+    }
+  }
 
   async function repositoryIn(given: RepositorySpec, dir: string, signal: AbortSignal, session: GitSession) {
     const spec: CloneSpec = { ...given, branch: given.branch ?? '(default)', commit: null, allowedHosts: undefined, submodules: false };
@@ -320,6 +330,8 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
       // The server is not trusted: check that the checked-out commit is the requested one.
       if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `requested ${commit}, received ${sha}`);
+      const found = { sha, ...(await readCommit(must)) };
+      cloneOptions.onCommit?.(found);
       const { logLine } = cloneOptions;
       if (!spec.submodules && (await hasSubmodules(must, dir))) logLine('submodules stay empty: the project has submodules=false');
       const submodules = spec.submodules
@@ -328,7 +340,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
       const pointers = await lfsPointers(must, all);
       if (pointers !== null) cloneOptions.logLine(pointers);
-      return { sha, ...(await readCommit(must)), hostKeys: session.presented() };
+      return { ...found, hostKeys: session.presented() };
     } finally {
       await rm(trace, { force: true });
     }

@@ -1,7 +1,8 @@
 /** ssh host keys: which of them the control plane trusts, and what a host presents. */
 import { createHash, createHmac } from 'node:crypto';
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
+import { writeFileWhole } from '@berth/kit/write-file';
 import type { SeenHostKey } from '@berth/wire/git';
 import { outputTail, TaskFailure } from './failures.ts';
 
@@ -105,9 +106,7 @@ export function createHostKeys({ env, timeoutMs, cachePath, alsoRead }: HostKeys
     const others = parseKnownHosts(await read(cachePath)).filter((line) => !line.hosts.includes(name));
     const lines = [...others.flatMap((line) => line.hosts.map((host) => `${host} ${line.type} ${line.key}`))];
     const kept = [...lines, ...keys.map((key) => `${name} ${key.type} ${key.key}`)].slice(-MAX_CACHED);
-    const fresh = `${cachePath}.${process.pid}.${Math.random().toString(36).slice(2)}`;
-    await writeFile(fresh, `${kept.join('\n')}\n`, { mode: 0o600 });
-    await rename(fresh, cachePath);
+    await writeFileWhole(cachePath, `${kept.join('\n')}\n`);
   }
 
   async function scan({ hostname, port, name }: SshServer, signal: AbortSignal): Promise<HostKey[]> {

@@ -1,6 +1,7 @@
 /** Remembers on disk which containers lost a process to their memory limit. Kernel and engine forget it when a container restarts. */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
+import { writeFileWhole } from '@berth/kit/write-file';
 
 /** `run`: start of the container to which `inRun` belongs. `before`: kills of earlier runs. `last_at`: ms since 1970. */
 export type OomRecord = { run: string | null; before: number; inRun: number; last_at: number };
@@ -18,8 +19,7 @@ export async function createOomMemory(path: string, log: Logger): Promise<OomMem
   let writing: Promise<void> = Promise.resolve();
   async function write(): Promise<void> {
     try {
-      await writeFile(`${path}.new`, JSON.stringify(Object.fromEntries(records)), { mode: 0o600 });
-      await rename(`${path}.new`, path);
+      await writeFileWhole(path, JSON.stringify(Object.fromEntries(records)));
     } catch (err) {
       // This process still has them in memory.
       log.warn({ err }, 'saving the out-of-memory kills of containers failed');

@@ -34,6 +34,8 @@ const context = {
   log: () => undefined,
   logStep: () => undefined,
   progress: () => undefined,
+  learned: () => undefined,
+  note: () => undefined,
   secrets: [],
   secretsDigest: null,
 };

@@ -142,6 +142,8 @@ export function context(over: Partial<TaskContext> = {}) {
     log: () => undefined,
     logStep: (_, text) => void logged.push(text),
     progress: (rows) => void progress.push(...rows),
+    learned: () => undefined,
+    note: () => undefined,
     ...over,
   };
   return { ...made, logged, lines: progress };

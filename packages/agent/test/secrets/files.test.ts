@@ -93,7 +93,7 @@ describe.skipIf(!isRoot)('secret files', () => {
     await fill(await open(), 'taken-over');
     await fill(await open(), 'runs');
     await mkdir(join(folder, 'half.new'));
-    await writeFile(join(copies, 'half.sealed.new'), 'x');
+    await writeFile(join(copies, '.half.sealed.0123456789ab.new'), 'x');
     containers = ['runs'];
     const files = await open();
     await files.restore();

@@ -78,6 +78,8 @@ function run(
     log: () => undefined,
     logStep: () => undefined,
     progress: () => undefined,
+    learned: () => undefined,
+    note: () => undefined,
   });
 }
 const digests = async (runs: ReturnType<typeof run>[]): Promise<MoveResult[]> =>

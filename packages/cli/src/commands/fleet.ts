@@ -11,6 +11,7 @@ import type { Cli } from '../cli.ts';
 import { refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
 import { record, table } from '../output/text.ts';
+import { toRemove } from '../output/to-remove.ts';
 import { ago, bytes } from '../output/units.ts';
 import { argument, type Command, textOf } from './command.ts';
 import { flagsOf } from './flags.ts';
@@ -49,6 +50,10 @@ const nodeText = (cli: Cli, node: Node): string =>
     ['address taken', node.address_taken ? `node ${node.address_taken.hostname} is online at this address` : null],
     ['moving ports', movingPortsText(node)],
     ['quarantined', (node.quarantined ?? []).length === 0 ? null : (node.quarantined ?? []).join(', ')],
+    [
+      'to remove',
+      (node.unmanaged ?? []).length === 0 ? null : (node.unmanaged ?? []).map((c) => `${c.container} (${c.project})`).join(', '),
+    ],
     [
       'copying',
       (node.copying ?? []).length === 0 ? null : (node.copying ?? []).map((c) => `${c.name} v${c.version}: ${c.status}`).join(', '),
@@ -107,8 +112,28 @@ export const FLEET_COMMANDS: readonly Command[] = [
     docs: { force: 'delete the node at once: it never comes back' },
     options: [YES],
     question: (n) => `Delete the node ${n} and move its projects?`,
-    text: (_, n) => `${n.hostname} is being deleted`,
+    text: (_, n) => [`${n.hostname} is being deleted`, ...toRemove(n.unmanaged)].join('\n'),
   }),
+  {
+    name: 'node removed',
+    summary: ROUTES.confirmRemoved.summary,
+    detail:
+      'A contract-only agent removes no containers, so Berth lists those that nobody uses any more (berth node show). Remove the container on the machine first.',
+    args: [NODE, { name: 'container', doc: 'name of the container', required: true }],
+    options: [YES],
+    routes: ['confirmRemoved'],
+    async run(cli, args, { yes }) {
+      const [id, container] = [argument(args, 0), argument(args, 1)];
+      await confirmed(cli.io, yes === true, `Is ${container} gone from ${id}? Berth starts other versions as if it was.`);
+      const node = await cli.client().call('confirmRemoved', { params: { id, container } });
+      const left = node.unmanaged ?? [];
+      cli.print(node, () =>
+        left.length === 0
+          ? `nothing is left to remove on ${node.hostname}`
+          : `left on ${node.hostname}: ${left.map((c) => c.container).join(', ')}`,
+      );
+    },
+  },
   memberCommand('resetNodeSecret', {
     name: 'node reset-secret',
     subject: { ...NODE, doc: 'id of the node' },

@@ -11,6 +11,7 @@ import { defaultsHere, nameFrom } from '../project/new-project.ts';
 import { proposed } from '../project/proposals.ts';
 import { allPages } from '../project/pages.ts';
 import { table } from '../output/text.ts';
+import { toRemove } from '../output/to-remove.ts';
 import { argument, type Command, nameArgument, type Option, type Options, textOf } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { printProject } from './show.ts';
@@ -182,7 +183,9 @@ export const PROJECT_COMMANDS: readonly Command[] = [
       const deleted = await cli
         .client()
         .call('deleteProject', { params: { id: project.id }, ...(volumes === true ? { query: { volumes: true } } : {}) });
-      cli.print(deleted, () => `${project.name} is being deleted; it is gone when its containers are removed`);
+      cli.print(deleted, () =>
+        [`${project.name} is being deleted; it is gone when its containers are removed`, ...toRemove(deleted.unmanaged)].join('\n'),
+      );
     },
   },
   {

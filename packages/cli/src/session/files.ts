@@ -1,6 +1,7 @@
 /** Files of a person: only the owner may read them, and a reader never sees half a file. */
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { writeFileWholeSync } from '@berth/kit/write-file';
 import { CliError, EXIT } from '../problem.ts';
 
 export function readJson(path: string): unknown {
@@ -18,23 +19,10 @@ export function readJson(path: string): unknown {
   }
 }
 
-/** Writes a file of mode 0600 by rename, so that a killed process leaves the old content. */
+/** Writes a file of mode 0600 whole; creates its folder. */
 export function writePrivate(path: string, content: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const draft = join(dirname(path), `.${crypto.randomUUID()}`);
-  const file = openSync(draft, 'wx', 0o600);
-  try {
-    writeSync(file, content);
-    fsyncSync(file);
-  } finally {
-    closeSync(file);
-  }
-  try {
-    renameSync(draft, path);
-  } catch (error) {
-    rmSync(draft, { force: true });
-    throw error;
-  }
+  writeFileWholeSync(path, content);
 }
 
 export const isMissing = (error: unknown): boolean => (error as NodeJS.ErrnoException).code === 'ENOENT';

@@ -7,7 +7,7 @@ import type { Deployment, DeploymentEvent, DeploymentItem, LogLine } from '@bert
 import type { DeviceToken } from '@berth/wire/gateway';
 import type { Delivery, Hook } from '@berth/wire/hook';
 import type { Admission, JoinToken } from '@berth/wire/joining';
-import type { Drain, Node, NodeCopy, NodeDisk } from '@berth/wire/node';
+import type { Drain, Node, NodeCopy, NodeDisk, ContainerToRemove } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Task } from '@berth/wire/task';
 import type { ApiToken } from '@berth/wire/token';
@@ -21,6 +21,7 @@ import type { DatasetFact, Limits } from '../domain/facts.ts';
 import type { DeliveryRecord, HookRecord } from '../domain/hooks.ts';
 import type { ApiTokenRecord, AuditRecord, DeviceTokenRecord } from '../domain/identity-records.ts';
 import { isOnline } from '../domain/placement.ts';
+import { removeByHand, type UnmanagedContainer } from '../domain/unmanaged.ts';
 import type { Remaining } from '../flow/drain.ts';
 import { failure, failureOf } from '../flow/failure.ts';
 import type {
@@ -296,18 +297,41 @@ export function copyView(t: TaskRecord<'sync'>): NodeCopy {
   };
 }
 
+export const unmanagedView = (c: UnmanagedContainer, hostname: string): ContainerToRemove => ({
+  node_id: c.node_id,
+  node: hostname,
+  container: c.container,
+  project_id: c.project_id,
+  project: c.project,
+  since: time(c.placed_at),
+});
+
 /** `remaining`: deployments that still run on the node. `projects`: by id, for their names. */
-export const drainView = (drain: DrainRecord, remaining: readonly Remaining[], projects: ReadonlyMap<string, ProjectRecord>): Drain => ({
+export const drainView = (
+  drain: DrainRecord,
+  remaining: readonly Remaining[],
+  projects: ReadonlyMap<string, ProjectRecord>,
+  unmanaged: { hostname: string; left: readonly UnmanagedContainer[] },
+): Drain => ({
   started_at: time(drain.started_at),
   finished_at: timeOrNull(drain.finished_at),
   moved: drain.moved,
-  left: remaining.map(({ running, inProgress, rest }) => ({
-    project_id: running.project_id,
-    project: projects.get(running.project_id)?.name ?? running.project_id,
-    deployment_id: running.id,
-    moving_to: inProgress?.id ?? null,
-    problem: rest === null ? (drain.tries[running.project_id]?.problem ?? null) : rest.problem,
-  })),
+  left: [
+    ...remaining.map(({ running, inProgress, rest }) => ({
+      project_id: running.project_id,
+      project: projects.get(running.project_id)?.name ?? running.project_id,
+      deployment_id: running.id,
+      moving_to: inProgress?.id ?? null,
+      problem: rest === null ? (drain.tries[running.project_id]?.problem ?? null) : rest.problem,
+    })),
+    ...unmanaged.left.map(({ container, project_id, project, deployment_id }) => ({
+      project_id,
+      project,
+      deployment_id,
+      moving_to: null,
+      problem: `${container} may run on; ${removeByHand(container, unmanaged.hostname)}`,
+    })),
+  ],
 });
 
 /** A task for its agent. It never contains the lease token, which only the answer to the claim returns. */

@@ -2,8 +2,9 @@
  * The settings of the machine (/etc/berth) in a backup. Files of `berth install` go into the manifest, with variables that are known to
  * be no secrets. Everything else goes into an own part of the archive, and only with --with-keys. The manifest names what is left out.
  */
-import { lstat, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { lstat, mkdir, readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { writeFileWhole } from '@berth/kit/write-file';
 import { type Static, Type } from 'typebox';
 import { Value } from 'typebox/value';
 import { BackupError, wordsOf } from './errors.ts';
@@ -126,8 +127,7 @@ export async function writeEtc(etc: EtcFiles | undefined, secrets: EtcSecrets, b
   }
   for (const { path, text } of files) {
     const at = join(beside, path);
-    await mkdir(dirname(at), { recursive: true, mode: 0o700 });
-    await writeFile(at, text, { flag: 'wx', mode: 0o600 });
+    await writeFileWhole(at, text, { exclusive: true, folderMode: 0o700 });
   }
   return beside;
 }

@@ -2,8 +2,9 @@
  * Restores a backup into an empty place: nothing of Berth is there before, and after a failure nothing is there either. With PostgreSQL,
  * pg_restore runs in one transaction.
  */
-import { mkdir, rename, stat, writeFile } from 'node:fs/promises';
+import { mkdir, stat } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
+import { replaceFile, writeFileWhole } from '@berth/kit/write-file';
 import { JWT_SECRET_FILE } from '../api/auth/jwt-secret.ts';
 import { type BackupConfig, dataFolder } from '../config.ts';
 import { SECRETS_KEY_FILE } from '../secrets/open.ts';
@@ -16,7 +17,6 @@ import { type EtcSecrets, writeEtc } from './etc.ts';
 import type { Keys, Manifest } from './manifest.ts';
 import { restoreDump } from './postgres-tools.ts';
 import { inScratch } from './scratch.ts';
-import { synced } from './targets.ts';
 import { findKeys, openRestored, read, type Source } from './use.ts';
 import { compare } from './verify.ts';
 
@@ -57,13 +57,11 @@ export async function restoreBackup(
     };
     if (isSqlite(databaseUrl)) {
       await prepare(`sqlite:${database}`);
-      await synced(database);
       // The place may have been taken meanwhile.
       const taken = await contentOf(databaseUrl);
       if (taken !== null) throw new BackupError('not_empty', `${taken}: it was created during the restore`);
       const written = await writeFiles(config, { manifest, keys, etcSecrets }, folder, asNew);
-      await rename(database, resolve(pathIn(databaseUrl)));
-      await synced(folder);
+      await replaceFile(database, resolve(pathIn(databaseUrl)));
       return { manifest, written };
     }
     await restoreDump({ databaseUrl, searchPath }, database);
@@ -83,7 +81,7 @@ async function writeFiles(
   const write = async (name: string, text: string): Promise<void> => {
     const path = join(folder, name);
     if ((await stat(path).catch(() => null)) !== null) return;
-    await writeFile(path, text, { mode: 0o600, flag: 'wx' });
+    await writeFileWhole(path, text, { exclusive: true });
     written.push(path);
   };
   const [firstKey] = (keys?.['SECRETS_KEY'] ?? '').split(',');

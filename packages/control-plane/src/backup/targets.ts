@@ -1,9 +1,10 @@
 /** Where backups are: a folder, or a bucket of an object storage. Nothing half written ever has the name of a backup. */
 import { createWriteStream } from 'node:fs';
-import { open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { open, readdir, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { replaceFile } from '@berth/kit/write-file';
 import { BackupError, isDiskFull, wordsOf } from './errors.ts';
 import { type Named, named } from './names.ts';
 
@@ -66,9 +67,7 @@ function folderTarget(folder: string): Target {
       const partial = join(folder, `.${name}${PARTIAL}`);
       try {
         await pipeline(content, createWriteStream(partial, { flags: 'wx', mode: 0o600 }));
-        await synced(partial);
-        await rename(partial, join(folder, name));
-        await synced(folder);
+        await replaceFile(partial, join(folder, name));
       } catch (error) {
         await rm(partial, { force: true });
         if (error instanceof BackupError) throw error;
@@ -92,16 +91,6 @@ function folderTarget(folder: string): Target {
       });
     },
   };
-}
-
-/** Flushes a file or a folder to the disk. */
-export async function synced(path: string): Promise<void> {
-  const file = await open(path, 'r');
-  try {
-    await file.sync();
-  } finally {
-    await file.close();
-  }
 }
 
 async function removeDead(folder: string, names: readonly string[]): Promise<void> {

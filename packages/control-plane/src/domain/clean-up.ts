@@ -1,5 +1,5 @@
 /** Decides which images of the registry no release needs, and when a clean-up is due. Pure. */
-import { type CleanUpState, REGISTRY_CAPABILITY, type RepositoryImages } from '@berth/wire/clean-up';
+import { type CleanResult, type CleanUpState, MAX_MISSING, REGISTRY_CAPABILITY, type RepositoryImages } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type TaskState } from '@berth/wire/vocabulary';
 import type { NodeRecord, TaskRecord } from './records.ts';
@@ -37,6 +37,8 @@ export type ImageUse = {
   /** The registry no longer has it, or will not have it soon. */
   image_removed_at: number | null;
   image_deleting: boolean;
+  /** The registry lacked it at `image_removed_at`. Absent: false. */
+  image_missing?: boolean;
 };
 
 export type StartOfCleanUp = {
@@ -53,6 +55,8 @@ export type CleanUpStore = {
   request(input: { id: string; by: string | null }, now: number): Promise<CleanUpRecord>;
   /** Returns the one that has not ended. */
   open(): Promise<CleanUpRecord | null>;
+  /** Returns the one that ended last. */
+  last(): Promise<CleanUpRecord | null>;
   /** Returns the last ones, newest first, the open one too. */
   list(): Promise<CleanUpRecord[]>;
   /** From now on, new builds wait for it. */
@@ -109,7 +113,8 @@ const tagOf = (imageTag: string): string => imageTag.slice(imageTag.lastIndexOf(
  * Divides the images of one project into those that a release needs and the others. It keeps
  * - the images of all deployments that have not ended;
  * - the images of the last `keepReleases` releases that ran. Releases with one image count once: a restart, a drain or a rollback adds a
- *   deployment but no image, and must not push out older images.
+ *   deployment but no image, and must not push out older images. A missing image stays in the list, so that each clean-up looks again,
+ *   but does not count.
  */
 export function imagesOf(uses: readonly ImageUse[], keepReleases: number): RepositoryImages[] {
   const keep = new Set<string>();
@@ -120,16 +125,17 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
     if (use.image_tag === null) continue;
     const ran = use.status === 'running' || use.status === 'retired';
     const image = use.image_digest ?? use.image_tag;
-    const isNeeded = !isTerminal(use.status) || (ran && use.image_removed_at === null && (images.has(image) || images.size < keepReleases));
-    if (!isNeeded) continue;
-    if (ran) images.add(image);
+    const isMissing = use.image_missing === true;
+    const isKept = ran && (use.image_removed_at === null || isMissing) && (images.has(image) || images.size < keepReleases);
+    if (isTerminal(use.status) && !isKept) continue;
+    if (ran && !isMissing) images.add(image);
     if (use.image_digest !== null) keep.add(`${repositoryPath(use.image_tag)} ${use.image_digest}`);
     else keptTags.add(`${repositoryPath(use.image_tag)} ${tagOf(use.image_tag)}`);
   }
   const remove = new Set<string>();
-  for (const { image_tag, image_digest, image_removed_at, image_deleting } of oldestFirst) {
+  for (const { image_tag, image_digest, image_removed_at, image_deleting, image_missing } of oldestFirst) {
     if (image_tag === null || image_digest === null) continue;
-    if (image_removed_at !== null && !image_deleting) continue;
+    if (image_removed_at !== null && !image_deleting && image_missing !== true) continue;
     const image = `${repositoryPath(image_tag)} ${image_digest}`;
     if (!keep.has(image)) remove.add(image);
   }
@@ -142,6 +148,20 @@ export function imagesOf(uses: readonly ImageUse[], keepReleases: number): Repos
     keep: all(keep, repository),
     keep_tags: all(keptTags, repository),
   }));
+}
+
+/** Code of a clean-up that found most images missing. */
+export const MOST_MISSING = 'registry_images_missing';
+/**
+ * Returns why a report about the registry is not believed, or null. A registry that lacks most images at once has probably lost its disk
+ * for now, like a dataset that lacks most files. If it deleted images, it has its disk.
+ */
+export function lossOf({ removed, missing }: Pick<CleanResult, 'removed' | 'missing'>, kept: number): string | null {
+  // The agent stops to count at MAX_MISSING.
+  const found = missing.length >= MAX_MISSING ? 0 : kept - missing.length;
+  if (removed > 0 || kept === 0 || (found > 0 && found * 2 >= kept)) return null;
+  const count = missing.length >= MAX_MISSING ? `lacks at least ${MAX_MISSING}` : `has only ${found}`;
+  return `the registry ${count} of the ${kept} images that releases need; nothing was marked as removed. Check that its disk is mounted`;
 }
 
 /** Row of `meta`: when the first control plane that cleans started. The first scheduled clean-up comes CLEAN_INTERVAL later. */

@@ -82,7 +82,12 @@ export type DomainClaim = { host: string; id: string; project_id: string; claime
 export type ClaimRefusal = { rule: 'taken' } | { rule: 'kept'; until: number };
 
 /** `claim`: the last one of the domain. Null: the project may have it. */
-export function claimRefusal(claim: DomainClaim | undefined, projectId: string, quarantineMs: number, now: number): ClaimRefusal | null {
+export function claimRefusal(
+  claim: Omit<DomainClaim, 'host'> | undefined,
+  projectId: string,
+  quarantineMs: number,
+  now: number,
+): ClaimRefusal | null {
   if (claim === undefined || claim.project_id === projectId) return null;
   if (claim.released_at === null) return { rule: 'taken' };
   const until = claim.released_at + quarantineMs;

@@ -2,6 +2,7 @@
 import type { CacheIndex } from './cache-index.ts';
 import type { GitCredentials } from './build-needs.ts';
 import type { SecretRecord } from './secrets.ts';
+import type { UnmanagedContainer } from './unmanaged.ts';
 import type { Uptime } from './uptime.ts';
 import type { VolumeCopy } from './volume-copy.ts';
 import type { DatasetRecord, DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
@@ -103,6 +104,8 @@ export type Facts = {
   cacheIndex: CacheIndex;
   /** Copies of its volumes. Only read if the project or a live deployment has volumes. */
   volumes: readonly VolumeCopy[];
+  /** Its containers on nodes with a contract-only agent. Absent: none. */
+  unmanaged?: readonly UnmanagedContainer[];
   /** Unused ids, enough for one plan. */
   freshIds: readonly string[];
 };

@@ -54,6 +54,7 @@ export type PolicyFacts = {
     id: string;
     name: string;
     prefixes: string[];
+    claims?: { prefix: string; claim: string }[];
     auth_required: boolean;
     auth_epoch: number;
     domains?: { host: string; claim: string }[];

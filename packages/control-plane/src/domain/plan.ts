@@ -5,6 +5,7 @@
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentState, TaskKind, TaskState } from '@berth/wire/vocabulary';
 import type { PushChange } from './hooks.ts';
+import type { UnmanagedChange } from './unmanaged.ts';
 import type { VolumeCopy } from './volume-copy.ts';
 import type { DeploymentRecord, ProjectRecord, RouteRecord, TaskRecord } from './records.ts';
 
@@ -46,6 +47,7 @@ export type Plan = {
   push: PushChange | null;
   /** New and changed copies of volumes. */
   volumes: VolumeCopy[];
+  unmanaged?: UnmanagedChange[];
   now: number;
   /** Uptime clock (domain/uptime.ts). It orders the end of tasks and the reports of nodes. */
   uptime: number;
@@ -70,4 +72,5 @@ export const isEmptyPlan = (p: Plan): boolean =>
   p.changeDeployments.length + p.createTasks.length + p.changeTasks.length + p.storyLines.length + p.volumes.length === 0 &&
   p.route === null &&
   p.stopped === undefined &&
+  p.unmanaged === undefined &&
   p.push === null;

@@ -1,5 +1,6 @@
 /** Observations of problems, with the texts that people read: what happened, to which thing, and what to do. Pure. */
 import { FAILURES, isFailureCode } from '@berth/wire/errors';
+import { type CleanUpRecord, MOST_MISSING } from './clean-up.ts';
 import type { HostCertificate } from './configuration.ts';
 import type { DatasetFact } from './facts.ts';
 import type { Observation, ProjectStanding, Seen } from './problems.ts';
@@ -165,3 +166,20 @@ const OWN_DISK = 'control-plane:';
 export const isOwnDisk = (subject: string): boolean => subject.startsWith(OWN_DISK);
 export const diskObservations = (host: string, { free, size }: { free: number; size: number }, now: number): Observation[] =>
   ofDisk(`${OWN_DISK}${host}`, `The disk of the control plane ${host}`, { free, total: size }, null, [], now);
+
+const REGISTRY = 'registry:';
+const LACKS_IMAGES: readonly string[] = [MOST_MISSING, 'registry_other'];
+export const isRegistry = (subject: string): boolean => subject === REGISTRY;
+/** `last`: the clean-up that ended last. Another failure says nothing about the images. */
+export function ofRegistry(last: Pick<CleanUpRecord, 'state' | 'error_code' | 'error_message'> | null): Observation[] {
+  if (last === null || (last.state === 'failed' && !LACKS_IMAGES.includes(last.error_code ?? ''))) return [];
+  if (last.state !== 'failed') return [gone('disk', REGISTRY, 'The registry has its images')];
+  const seen = {
+    title: 'The registry lacks most of its images',
+    detail: clip(last.error_message),
+    advice: 'Check that the disk of the registry is mounted, and start a clean-up again. Berth marked no image as removed.',
+    path: null,
+    project_ids: [],
+  };
+  return [{ kind: 'disk', subject: REGISTRY, at: null, isProblem: true, seen }];
+}

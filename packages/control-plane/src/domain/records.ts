@@ -82,8 +82,10 @@ export type DeploymentRecord = {
   commit: string | null;
   image_tag: string | null;
   image_digest: string | null;
-  /** Time at which a clean-up removed its image from the registry; null or absent: the registry has it. */
+  /** Time at which a clean-up removed its image from the registry, or missed it there; null or absent: the registry has it. */
   image_removed_at?: number | null;
+  /** No clean-up removed it: the registry lacked it, and each clean-up looks again. */
+  image_missing?: boolean;
   /** Architecture of the image in Go’s names, or null if its builder did not report it. */
   image_arch: string | null;
   builder_id: string | null;

@@ -59,6 +59,7 @@ import type {
 } from './records.ts';
 import type { RepositoryLookStore } from './repository-looks.ts';
 import type { ReportedCopy } from '@berth/wire/volume';
+import type { UnmanagedContainer } from './unmanaged.ts';
 import type { VolumeCopy } from './volume-copy.ts';
 
 export type ProjectStore = {
@@ -188,6 +189,16 @@ export type IdempotencyKey = { key: string; body_hash: string; expires_at: numbe
 
 /** Copies that a node should delete, and copies that it should move out of the way because a move left them behind. */
 export type VolumeWork = { remove: string[]; setAside: string[] };
+export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project: string };
+
+/** Containers that contract-only agents may have started (domain/unmanaged.ts). */
+export type UnmanagedStore = {
+  /** Returns those that only a person can remove, by name. `used`: with those that serve. */
+  left(where: LeftWhere): Promise<UnmanagedContainer[]>;
+  /** Records that somebody removed it. Throws not_found. */
+  confirm(node: { id: string; hostname: string }, container: string, by: string, now: number): Promise<void>;
+};
+
 export type VolumeStore = {
   /** Copies of the volumes of a project, oldest first. */
   ofProject(projectId: string): Promise<VolumeCopy[]>;
@@ -366,7 +377,7 @@ export type RouteStore = {
 
 /** Owners of custom domains (store/domains.ts). `projects` changes them. */
 export type DomainStore = {
-  /** Removes domains whose quarantine is over. Returns the number of rows. */
+  /** Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of domains. */
   sweep(now: number): Promise<number>;
 };
 
@@ -436,6 +447,7 @@ export type Stores = {
   projectKeys: ProjectKeyStore;
   secrets: SecretStore;
   volumes: VolumeStore;
+  unmanaged: UnmanagedStore;
   deployKeys: DeployKeyStore;
   gitTokens: GitTokenStore;
   gitHosts: GitHostStore;

@@ -20,6 +20,7 @@ import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/voc
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { needsOf } from '../domain/build-needs.ts';
+import { finalName } from '../domain/container-name.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
 import { choose, dataRefusal, isOnline, lackEngines, type Question, refusal, whyNone } from '../domain/placement.ts';
@@ -50,6 +51,7 @@ import {
   volumesMounted,
 } from './volumes.ts';
 import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
+import { addCopied, addNotes, keepFacts, learned } from './learned.ts';
 import { retireEnded } from './retired.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
@@ -74,6 +76,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     undo: ['end_tasks'],
     on: {
       task_reported: buildReported,
+      task_learned: learned,
       task_lost: taskLost,
       cancel: cancelTask,
       node_deleted: nodeDeleted,
@@ -300,7 +303,10 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function buildReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
+function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
+  const known = report.status === 'failed' ? keepFacts(draft, given, report) : given;
+  const d = { ...known, phases: built(given.phases, task) };
+  addNotes(draft, d, report);
   if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
   if (report.status === 'failed') return reassignOrFail(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
@@ -316,7 +322,7 @@ function buildReported(draft: Draft, d: DeploymentRecord, { report, task }: Even
       commit_message: report.commit_message ?? null,
       commit_author: report.commit_author ?? null,
       losses: [],
-      phases: built(d.phases, task),
+      phases: d.phases,
     },
     `built and pushed as ${image_tag}`,
   );
@@ -432,13 +438,16 @@ function moveNodeDeleted(draft: Draft, d: DeploymentRecord, { node_id, reachable
 /** Publishes the route after the new container answered its probe. The old version serves until the proxy applies the route. */
 function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
   const node = draft.node(d.node_id);
+  addNotes(draft, d, report);
   if (report.status === 'failed') {
+    addCopied(draft, d, task);
     const tried = { ...d, phases: started(d.phases, task, draft.facts.now, false) };
     if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node stopped the deployment');
     return reassignOrFail(draft, tried, failureOf(report), 'deploy');
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, failure('node_deleted'));
+  if (!isBerthAgent(node)) draft.unmanaged({ replaced: { node_id: node.id, container: finalName(d.settings), project_id: d.project_id } });
   const answering: DeploymentRecord = { ...d, host_port, container_id: report.container_id ?? null };
   if (d.cancel_requested_at !== null) return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
@@ -469,7 +478,8 @@ function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route
     draft.plan.stopped = { at: null, message: `project ${draft.facts.project.name} started: deployment ${d.generation} is live` };
   const drain = old === undefined || !isAtRest(old);
   createRetireTask(draft, node, { of: d, remove: isSameNode ? removeOld : [], keep: d, drain });
-  if (old !== undefined && !isSameNode) createRetireTask(draft, draft.node(old.node_id), { of: old, remove: removeOld, keep: null, drain });
+  if (old !== undefined && !isSameNode)
+    createRetireTask(draft, draft.node(old.node_id), { of: old, replacedBy: d, remove: removeOld, keep: null, drain });
 }
 
 /** Without entry points to ask, Berth knows only that the proxy fetched the configuration. */
@@ -542,7 +552,9 @@ function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string 
 
 function taskLost(draft: Draft, given: DeploymentRecord, { task, why }: EventOf<'task_lost'>): void {
   const { now, limits } = draft.facts;
-  const d = task.kind === 'deploy' ? { ...given, phases: started(given.phases, task, now, false) } : given;
+  const phases = task.kind === 'deploy' ? started(given.phases, task, now, false) : built(given.phases, task);
+  const d = task.kind === 'deploy' || task.kind === 'build' ? { ...given, phases } : given;
+  addCopied(draft, d, task);
   const name = draft.node(task.node_id)?.hostname ?? task.node_id;
   if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, `${name} did not confirm the cancellation in time`);
   if (why === 'wall') return fail(draft, d, failure('task_timeout', `${task.kind} on ${name}`));

@@ -4,6 +4,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { Facts, NodeFact } from '../domain/facts.ts';
 import { type DeploymentChange, emptyPlan, type NewTask, type Plan, type TaskChange } from '../domain/plan.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
+import type { UnmanagedChange } from '../domain/unmanaged.ts';
 import type { VolumeCopy } from '../domain/volume-copy.ts';
 import { phasesAfter } from './phases.ts';
 import { isTransition } from './transitions.ts';
@@ -27,6 +28,7 @@ export type Draft = {
   /** Returns the copies of the volumes, with the changes of this plan. */
   volumes(): readonly VolumeCopy[];
   putVolumes(copy: VolumeCopy): void;
+  unmanaged(change: UnmanagedChange): void;
   /** Returns the deployment's open tasks that this plan does not end. */
   openTasks(d: Pick<DeploymentRecord, 'id'>): TaskRecord[];
   node(id: string | null): NodeFact | undefined;
@@ -66,6 +68,7 @@ export function createDraft(facts: Facts, event: string): Draft {
     freshId,
     volumes: () => [...facts.volumes.filter((c) => !plan.volumes.some((p) => p.id === c.id)), ...plan.volumes],
     putVolumes: (copy) => void (plan.volumes = [...plan.volumes.filter((p) => p.id !== copy.id), copy]),
+    unmanaged: (change) => void (plan.unmanaged = [...(plan.unmanaged ?? []), change]),
     node: (id) => facts.nodes.find((n) => n.id === id),
   };
 }

@@ -82,14 +82,8 @@ export const withProblem = (drain: DrainRecord, projectId: string, problem: stri
   return attempt === undefined ? drain : { ...drain, tries: { ...drain.tries, [projectId]: { ...attempt, problem } } };
 };
 
-/** `arriving`: a deployment is still being deployed to the node. */
-export function drainStep(
-  before: DrainRecord,
-  remaining: readonly Remaining[],
-  arriving: boolean,
-  now: number,
-  freshId: string,
-): DrainStep {
+/** `isUsed`: a deployment is still being deployed to the node, or a container is left there that only a person can remove. */
+export function drainStep(before: DrainRecord, remaining: readonly Remaining[], isUsed: boolean, now: number, freshId: string): DrainStep {
   const there = new Set(remaining.map((l) => l.running.project_id));
   const gone = Object.keys(before.tries).filter((project) => !there.has(project));
   const tries: DrainRecord['tries'] = {};
@@ -102,7 +96,7 @@ export function drainStep(
     ...before,
     moved: before.moved + gone.length,
     tries,
-    finished_at: remaining.length === 0 && !arriving ? now : null,
+    finished_at: remaining.length === 0 && !isUsed ? now : null,
   };
   const room = AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;
   const free = remaining.filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES).toSorted(byTries(tries));

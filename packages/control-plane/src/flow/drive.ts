@@ -1,7 +1,7 @@
 /** The driver: what the API, the agents and the loops ask of the flow. Each request becomes a decision (decide.ts). */
 import { failPoint } from '@berth/kit/fail-point';
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
-import type { TaskReport } from '@berth/wire/task';
+import type { TaskFacts, TaskReport } from '@berth/wire/task';
 import { isOpenTask, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
@@ -48,6 +48,8 @@ export type Driver = {
   advance(deploymentId: string, event: FlowEvent): Promise<DeploymentRecord>;
   /** Applies an agent's report. A repeated report gets the same answer. Throws not_found, stale_lease, task_over, validation, busy. */
   report(taskId: string, leaseToken: string | null, report: TaskReport): Promise<{ status: TaskState }>;
+  /** Keeps facts that the agent of an open build learned. Throws not_found, stale_lease, task_over, busy. */
+  learned(taskId: string, leaseToken: string, facts: TaskFacts): Promise<void>;
   /** Returns an unused id, for a record that names a deployment before its request. */
   newId(): string;
   /**
@@ -101,6 +103,7 @@ export function createDriver(deps: DriverDeps): Driver {
       return stores.deployments.get(id);
     },
     report: (taskId, token, given) => report(deps, decider, { taskId, token, given }),
+    learned: (taskId, token, facts) => learned(deps, decider, { taskId, token, facts }),
     observed: (node, at = node.last_seen_at) => observed(deps, decider, node, at),
     newId,
     redeploy: (deploymentId, input) => redeployRunning(deps, decider, deploymentId, input),
@@ -225,6 +228,24 @@ async function report(deps: DriverDeps, decider: Decider, input: ReportInput): P
   if (hasEnded) return { status: repeatedAnswer(await stores.tasks.get(taskId), token, given) };
   await failPoint('report.after', () => task.kind);
   return { status: given.status };
+}
+
+async function learned(
+  { stores }: DriverDeps,
+  decider: Decider,
+  { taskId, token, facts: given }: { taskId: string; token: string; facts: TaskFacts },
+): Promise<void> {
+  const task = await stores.tasks.get(taskId);
+  checkLease(task, token);
+  if (!isOpenTask(task.status)) throw new DomainError('task_over', `the task is already ${task.status}`);
+  const { deployment_id, project_id } = task;
+  if (project_id === null || deployment_id === null) return;
+  await decider.decide(project_id, async (facts) => {
+    const present = facts.tasks.find((t) => t.id === taskId);
+    if (present === undefined) return null;
+    checkLease(present, token);
+    return advance(await decider.find(facts, deployment_id), { type: 'task_learned', task: present, facts: given }, facts);
+  });
 }
 
 /** A `sync` task belongs to a node alone, so its report changes no deployment. */

@@ -1,6 +1,6 @@
 /** Events of a deployment. All other input of a decision is in its Facts. */
 import type { ObservedContainer } from '@berth/wire/node';
-import type { TaskReport } from '@berth/wire/task';
+import type { TaskFacts, TaskReport } from '@berth/wire/task';
 import type { TaskRecord } from '../domain/records.ts';
 
 export type LossReason = 'queue' | 'lease' | 'wall' | 'attempts';
@@ -9,6 +9,8 @@ export type FlowEvent =
   /** Time passed, or a reason to wait may have changed. */
   | { type: 'tick' }
   | { type: 'task_reported'; task: TaskRecord; report: TaskReport }
+  /** The agent of an open task sent facts that it learned. */
+  | { type: 'task_learned'; task: TaskRecord; facts: TaskFacts }
   | { type: 'task_lost'; task: TaskRecord; why: LossReason }
   | { type: 'cancel' }
   /**

@@ -90,8 +90,10 @@ export function refuseRelease(release: DeploymentRecord, { project, datasets, pl
     throw new DomainError('no_release', `its domain prefix ${settings.domain_prefix} is now a host of the platform itself`);
 }
 
-function imageGone({ generation, commit, image_removed_at }: DeploymentRecord): string {
+function imageGone({ generation, commit, image_removed_at, image_missing }: DeploymentRecord): string {
   const at = new Date(image_removed_at ?? 0).toISOString();
   const instead = commit === null ? 'deploy from source instead' : `deploy commit ${commit} instead`;
+  if (image_missing === true)
+    return `the registry has lacked the image of deployment ${generation} since ${at}; each clean-up looks again; until then, ${instead}`;
   return `the image of deployment ${generation} was removed from the registry at ${at} (KEEP_RELEASES); ${instead}`;
 }

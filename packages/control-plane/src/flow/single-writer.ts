@@ -10,15 +10,18 @@
  *
  * The decision uses the open tasks of a node, how its earlier tasks ended (Facts.endedWork), and its reported containers if that
  * report is newer. If the machine of a silent node reports as another node, that report decides (domain/heir.ts). A contract-only agent
- * reports no containers and cannot stop any: the project stays there until the node is deleted. Pure.
+ * reports no containers and stops only the one whose name the new one gets: another container, there or elsewhere, blocks the new version
+ * until an admin confirms that it is gone (domain/unmanaged.ts) or the node is deleted. Pure.
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
+import { finalName } from '../domain/container-name.ts';
 import { presentNode } from '../domain/heir.ts';
 import { isOnline } from '../domain/placement.ts';
 import { currentCopy } from '../domain/volumes.ts';
 import type { NodeFact } from '../domain/facts.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
+import { removeByHand } from '../domain/unmanaged.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import { mayTry } from './retry.ts';
 import { isProjectStopped, STOPPED } from './stop.ts';
@@ -57,12 +60,18 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   );
   const serves = live.find((o) => o.status === 'running' && o.node_id === node.id);
   const busy = hasOpenWork(draft, node.id);
+  const left = stillThere(draft, node, null);
+  if (left !== null) return { is: 'unknown', why: left };
   if (work === undefined && runs.length === 0 && serves === undefined && !busy && !losesTask(draft, node.id)) return { is: 'clear' };
-  if (!isBerthAgent(node))
+  if (!isBerthAgent(node)) {
+    // An admin confirmed each container that the agent may have started.
+    const isEmptied = draft.facts.unmanaged?.some((c) => c.node_id === node.id) === true;
+    if (isEmptied && !busy && !losesTask(draft, node.id)) return { is: 'clear' };
     return {
       is: 'unknown',
       why: `${node.hostname} may still run it, and the agent there can neither report nor stop containers; delete the node to continue`,
     };
+  }
   if (busy) return { is: 'busy', why: `${node.hostname} still works on a task of it` };
   if (losesTask(draft, node.id)) return { is: 'unknown', why: mayWrite(node) };
   const reporter = presentNode(node, draft.facts.nodes, limits.offlineMs);
@@ -83,6 +92,15 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   const containers = [...runs, ...ended];
   if (containers.length === 0) return { is: 'clear' };
   return isOnline(node, draft.facts.now, limits) ? { is: 'runs', containers } : { is: 'unknown', why: mayWrite(node) };
+}
+
+/** Returns which container that Berth does not control may write on the node, or null. `replaced`: its agent removes this one. */
+function stillThere({ facts }: Draft, node: NodeFact, replaced: string | null): string | null {
+  const left = facts.unmanaged?.find((c) => c.node_id === node.id && c.confirmed_at === null && c.container !== replaced);
+  if (left === undefined) return null;
+  const { container } = left;
+  const why = `${container} on ${node.hostname} may still write, and the agent there can neither report nor stop it`;
+  return `${why}; ${removeByHand(container, node.hostname)}`;
 }
 
 /**
@@ -136,6 +154,8 @@ export type WaitReason = { ownWork: boolean; why: string };
 export function reasonToWait(draft: Draft, d: DeploymentRecord, target: NodeFact): WaitReason | null {
   if (draft.facts.tasks.some((t) => t.node_id === target.id && isStart(t)))
     return { ownWork: true, why: `the previous version is being restarted on ${target.hostname}` };
+  const here = stillThere(draft, target, isBerthAgent(target) ? null : finalName(d.settings));
+  if (here !== null) return { ownWork: false, why: here };
   const others = draft.facts.nodes
     .filter((node) => node.role === 'deploy' && node.id !== target.id)
     .map((node) => ({ node, state: stateOf(draft, node) }));
@@ -257,6 +277,8 @@ function besides(draft: Draft, old: DeploymentRecord, home: NodeFact, removal: R
     return id !== old.id && !gone.includes(id) && !STOPPED_STATES.includes(c.state);
   });
   if (others.length > 0) return stillRuns(home);
+  const left = stillThere(draft, home, null);
+  if (left !== null) return left;
   // A poll in the future dates from before the machine's clock was set back. The agent polls before it gets the restart in any case.
   const polled =
     home.last_polled_at !== null && home.last_polled_at > draft.facts.now ? { ...home, last_polled_at: draft.facts.now } : home;

@@ -8,6 +8,7 @@ import type { NodeFact } from '../domain/facts.ts';
 import { projectUrl } from '../domain/host.ts';
 import { copyMs } from './data.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
+import { removeByHand } from '../domain/unmanaged.ts';
 import { buildSecrets, deploySecrets } from './secrets.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 
@@ -69,6 +70,10 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     cpus: d.settings.cpus,
     stop_grace_seconds: d.settings.stop_grace_seconds,
   };
+  if (!isBerthAgent(node)) {
+    const placed = { node_id: node.id, container: finalName(d.settings), project_id: project.id, project: project.name };
+    draft.unmanaged({ put: { ...placed, deployment_id: d.id, placed_at: draft.facts.now, labelled: false, confirmed_at: null } });
+  }
   draft.createTask({
     kind: 'deploy',
     deployment_id: d.id,
@@ -102,6 +107,8 @@ const stopMs = (all: readonly DeploymentRecord[]): number =>
 export type RetireRequest = {
   /** The deployment that the task belongs to; its story gets the lines. */
   of: DeploymentRecord;
+  /** Its story gets the lines too. */
+  replacedBy?: DeploymentRecord;
   remove: { deployment: DeploymentRecord; reason: string }[];
   keep: DeploymentRecord | null;
   /** The containers that end may still have requests in flight. */
@@ -112,9 +119,13 @@ export type RetireRequest = {
   start?: string;
 };
 
-/** Creates a retire task, unless the node was deleted or its agent is contract-only: such an agent replaces the container itself. */
+/**
+ * Creates a retire task, unless the node was deleted. A contract-only agent cannot remove containers: it only replaces the one with the
+ * name of the new one. The story names the others.
+ */
 export function createRetireTask(draft: Draft, node: NodeRecord | undefined, request: RetireRequest): void {
-  if (node === undefined || !isBerthAgent(node)) return;
+  if (node === undefined) return;
+  if (!isBerthAgent(node)) return addLeft(draft, node, request);
   const { project, uptime, limits } = draft.facts;
   const stopped = request.stop === undefined ? [] : [request.of];
   const ending = [...request.remove.map((r) => r.deployment), ...stopped];
@@ -139,6 +150,18 @@ export function createRetireTask(draft: Draft, node: NodeRecord | undefined, req
       ...(request.start === undefined ? {} : { start: request.start }),
     },
   });
+}
+
+function addLeft(draft: Draft, { id, hostname }: NodeRecord, { of, remove, replacedBy }: RetireRequest): void {
+  const removed = remove.map((r) => r.deployment);
+  const others = draft.facts.live.filter((o) => o.node_id === id && !removed.some((d) => d.id === o.id));
+  const serving = others.map((o) => finalName(o.settings));
+  for (const container of new Set(removed.map((d) => finalName(d.settings)))) {
+    if (serving.includes(container)) continue;
+    const why = `${container} may run on at ${hostname}: the agent there cannot remove it`;
+    for (const d of replacedBy === undefined ? [of] : [of, replacedBy])
+      draft.addLine(d, 'left', `${why}; ${removeByHand(container, hostname)}`);
+  }
 }
 
 /** Returns whether this task removes the deployment's container. */

@@ -29,7 +29,8 @@ async function drainOne(
   signal: AbortSignal,
 ): Promise<void> {
   const { remaining, arriving, dropped } = await readDrainState(stores, { id, deleting_at }, drain);
-  const step = drainStep(drain, remaining, arriving, now(), driver.newId());
+  const isUsed = arriving || (remaining.length === 0 && (await stores.unmanaged.left({ nodes: [id] })).length > 0);
+  const step = drainStep(drain, remaining, isUsed, now(), driver.newId());
   for (const project of await leave(step, last.get(id) ?? null, { driver, log, signal })) last.set(id, project);
   if (JSON.stringify(step.drain) === JSON.stringify(drain) || signal.aborted) return;
   if ((await stores.nodes.setDrain(id, step.drain, drain)) === null) return;

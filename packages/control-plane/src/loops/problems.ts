@@ -3,7 +3,7 @@
  * nothing. Events only say which projects to look at; after a start and after a gap it looks at all of them.
  */
 import { isOnline } from '../domain/placement.ts';
-import { isOwnDisk, ofCertificate, ofDataset, ofNobody, ofNode, ofProject } from '../domain/problem-texts.ts';
+import { isOwnDisk, isRegistry, ofCertificate, ofDataset, ofNobody, ofNode, ofProject, ofRegistry } from '../domain/problem-texts.ts';
 import { type Observation, problemKey, type ProblemRecord } from '../domain/problems.ts';
 import type { LoopDeps } from './deps.ts';
 
@@ -24,6 +24,7 @@ export const problems = ({ stores, limits, certificates, ownDisk, now, uptime, c
       ...(await ofNodes(at - since >= limits.offlineMs, open)),
       ...(await ofDatasets(open)),
       ...ofCertificates(open),
+      ...ofRegistry(await stores.cleanUps.last()),
       ...(await (ownDisk?.() ?? Promise.resolve([]))),
     ];
     if (signal.aborted) return;
@@ -68,7 +69,8 @@ export const problems = ({ stores, limits, certificates, ownDisk, now, uptime, c
     const found = states.flatMap(({ node, online }) => ofNode(node, online, projectsOf.get(node.id) ?? []));
     const present = new Set(nodes.map(({ id }) => id));
     const gone = [...open.values()].filter(
-      ({ kind, subject }) => (kind === 'node_offline' || (kind === 'disk' && !isOwnDisk(subject))) && !present.has(subject),
+      ({ kind, subject }) =>
+        (kind === 'node_offline' || (kind === 'disk' && !isOwnDisk(subject) && !isRegistry(subject))) && !present.has(subject),
     );
     return [...found, ...gone.map(({ kind, subject }) => ofNobody(kind, subject))].map((one) => keepProjects(one, open));
   }

@@ -18,13 +18,19 @@ import type { PolicySource } from '../domain/policy.ts';
 export function policyOf(facts: PolicyFacts, { baseDomain, domainQuarantineMs }: PolicySettings): Policy {
   const time = (ms: number): string => new Date(ms).toISOString();
   const seconds = Math.floor(domainQuarantineMs / 1000);
+  const bounded = <T extends object>(claim: T): T & { cookie_seconds?: number } =>
+    seconds < 1 ? claim : { ...claim, cookie_seconds: seconds };
   return {
-    projects: facts.projects.map(({ prefixes, domains, ...project }) => {
+    projects: facts.projects.map(({ prefixes, claims = [], domains, ...project }) => {
       const outside = (domains ?? []).filter(({ host }) => !isUnderBase(host, baseDomain));
+      const inside = claims
+        .filter(({ prefix }) => prefixes.includes(prefix))
+        .map(({ prefix, claim }) => ({ host: `${prefix}.${baseDomain}`, claim }));
       return {
         ...project,
         hosts: prefixes.map((prefix) => `${prefix}.${baseDomain}`),
-        ...(outside.length === 0 ? {} : { domains: outside.map((one) => (seconds < 1 ? one : { ...one, cookie_seconds: seconds })) }),
+        ...(inside.length === 0 ? {} : { host_claims: inside.map(bounded) }),
+        ...(outside.length === 0 ? {} : { domains: outside.map(bounded) }),
       };
     }),
     disabled_users: facts.disabled,

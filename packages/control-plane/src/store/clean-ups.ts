@@ -8,9 +8,25 @@
  * - commit-plan.ts creates no build task while a clean-up is running or holds builds (`refuseBuilds`).
  */
 import { failPoint } from '@berth/kit/fail-point';
-import { type CleanPayload, isCleanResult, MAX_IMAGES_A_CLEAN_UP, type RepositoryImages } from '@berth/wire/clean-up';
+import {
+  type CleanPayload,
+  type CleanResult,
+  isCleanResult,
+  MAX_IMAGES_A_CLEAN_UP,
+  MAX_MISSING,
+  type RepositoryImages,
+} from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
-import { type CleanUpRecord, type CleanUpStore, imagesOf, type ImageUse, repositoryPath, type StartOfCleanUp } from '../domain/clean-up.ts';
+import {
+  type CleanUpRecord,
+  type CleanUpStore,
+  imagesOf,
+  type ImageUse,
+  lossOf,
+  MOST_MISSING,
+  repositoryPath,
+  type StartOfCleanUp,
+} from '../domain/clean-up.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Overdue } from '../domain/stores.ts';
 import { writeEvents } from './events.ts';
@@ -73,6 +89,17 @@ export function createCleanUpStore(db: Database): CleanUpStore {
 
     async open() {
       const row = await openRow(db.kysely);
+      return row === undefined ? null : recordOf(row);
+    },
+
+    async last() {
+      const row = await db.kysely
+        .selectFrom('clean_ups')
+        .selectAll()
+        .where('finished_at', 'is not', null)
+        .orderBy('requested_at', 'desc')
+        .limit(1)
+        .executeTakeFirst();
       return row === undefined ? null : recordOf(row);
     },
 
@@ -171,7 +198,7 @@ export function createCleanUpStore(db: Database): CleanUpStore {
       for (const digests of slices(remove))
         await tx
           .updateTable('deployments')
-          .set((eb) => ({ image_removed_at: eb.fn.coalesce('image_removed_at', eb.val(now)), image_deleting: 1 }))
+          .set((eb) => ({ image_removed_at: eb.fn.coalesce('image_removed_at', eb.val(now)), image_deleting: 1, image_missing: null }))
           .where('image_digest', 'in', digests)
           .where('project_id', 'in', found.projectsOf.get(one.repository) ?? [''])
           .execute();
@@ -234,7 +261,7 @@ export async function noteOrphans(tx: Tx, projectId: string, now: number): Promi
     .select(['image_tag', 'image_digest'])
     .where('project_id', '=', projectId)
     .where('image_digest', 'is not', null)
-    .where((eb) => eb.or([eb('image_removed_at', 'is', null), eb('image_deleting', '=', 1)]))
+    .where((eb) => eb.or([eb('image_removed_at', 'is', null), eb('image_deleting', '=', 1), eb('image_missing', '=', 1)]))
     .execute();
   const images = new Map(
     rows.flatMap(({ image_tag, image_digest }) =>
@@ -288,12 +315,25 @@ async function imagesOfAll(db: Database, keepReleases: number): Promise<Found> {
   for (const { id } of projects) {
     const rows = await db.kysely
       .selectFrom('deployments')
-      .select(['generation', 'status', 'image_tag', 'image_digest', 'image_removed_at', 'image_deleting'])
+      .select(['generation', 'status', 'image_tag', 'image_digest', 'image_removed_at', 'image_deleting', 'image_missing'])
       .where('project_id', '=', id)
       .where('image_tag', 'is not', null)
-      .where((eb) => eb.or([eb('image_removed_at', 'is', null), eb('image_deleting', '=', 1), eb('status', 'in', [...LIVE_STATES])]))
+      .where((eb) =>
+        eb.or([
+          eb('image_removed_at', 'is', null),
+          eb('image_deleting', '=', 1),
+          eb('image_missing', '=', 1),
+          eb('status', 'in', [...LIVE_STATES]),
+        ]),
+      )
       .execute();
-    const uses = rows.map(({ image_deleting, ...row }): ImageUse => ({ ...row, image_deleting: image_deleting === 1 }));
+    const uses = rows.map(
+      ({ image_deleting, image_missing, ...row }): ImageUse => ({
+        ...row,
+        image_deleting: image_deleting === 1,
+        image_missing: image_missing === 1,
+      }),
+    );
     for (const one of imagesOf(uses, keepReleases)) {
       found.projectsOf.set(one.repository, [...(found.projectsOf.get(one.repository) ?? []), id]);
       byName.set(one.repository, merged(byName.get(one.repository), one));
@@ -350,6 +390,10 @@ async function applied(
 ): Promise<Partial<Row<'clean_ups'>> & { state: 'done' | 'failed' }> {
   const { result } = report;
   if (report.status === 'completed' && isCleanResult(result)) {
+    const kept = payload.repositories.reduce((sum, { keep }) => sum + keep.length, 0);
+    const loss = lossOf(result, kept);
+    // Images that were marked for deletion stay marked: their deletion found nothing either.
+    if (loss !== null) return { state: 'failed', missing: result.missing.length, error_code: MOST_MISSING, error_message: loss };
     for (const { repository, remove } of payload.repositories)
       for (const digests of slices(remove)) {
         await tx
@@ -360,11 +404,12 @@ async function applied(
           .execute();
         await tx.deleteFrom('orphan_images').where('repository', '=', repository).where('digest', 'in', digests).execute();
       }
-    // The registry lost them, or the database is older than the registry: a rollback to them would fail.
+    await markFound(tx, payload, result.missing);
+    // The registry lost them, or the database is older than the registry: a rollback to them would fail. The next clean-up looks again.
     for (const { repository, digest } of result.missing)
       await tx
         .updateTable('deployments')
-        .set({ image_removed_at: now })
+        .set({ image_removed_at: now, image_missing: 1 })
         .where('image_digest', '=', digest)
         .where('image_tag', 'like', `%/${repository}:%`)
         .where('image_removed_at', 'is', null)
@@ -388,6 +433,35 @@ async function applied(
           .execute();
   return { state: 'failed', error_code: error.code, error_message: error.message.slice(0, LONGEST_ERROR) };
 }
+
+/** The registry has these images again. */
+async function markFound(tx: Tx, { repositories }: CleanPayload, missing: CleanResult['missing']): Promise<void> {
+  // The agent stopped before it had checked all of them.
+  if (missing.length >= MAX_MISSING) return;
+  const lacking = new Set(missing.map((one) => `${one.repository} ${one.digest}`));
+  for (const { repository, keep } of repositories)
+    for (const digests of slices(keep.filter((digest) => !lacking.has(`${repository} ${digest}`))))
+      await tx
+        .updateTable('deployments')
+        .set({ image_removed_at: null, image_missing: null })
+        .where('image_digest', 'in', digests)
+        .where('image_tag', 'like', `%/${repository}:%`)
+        .where('image_missing', '=', 1)
+        .execute();
+}
+
+/** A build pushed this image: the registry has it again, whatever a clean-up did with it before. */
+export async function imagePushed(tx: Tx, projectId: string, { image_tag, image_digest }: PushedImage): Promise<void> {
+  await tx
+    .updateTable('deployments')
+    .set({ image_removed_at: null, image_deleting: null, image_missing: null })
+    .where('project_id', '=', projectId)
+    .where('image_digest', '=', image_digest)
+    .where('image_tag', 'like', `%/${repositoryPath(image_tag)}:%`)
+    .where('image_removed_at', 'is not', null)
+    .execute();
+}
+export type PushedImage = { image_tag: string; image_digest: string };
 
 function errorIn({ result }: TaskReport): { code: string; message: string } {
   const error = typeof result === 'object' && result !== null ? result.error : undefined;

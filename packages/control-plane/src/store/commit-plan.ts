@@ -10,17 +10,18 @@ import type { DeploymentRecord } from '../domain/records.ts';
 import type { IdempotencyKey } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { writeStatuses } from './commit-statuses.ts';
-import { areBuildsHeld, refuseRemovedImage } from './clean-ups.ts';
-import type { Database } from './engine/database.ts';
+import { areBuildsHeld, imagePushed, refuseRemovedImage } from './clean-ups.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { changePushes, removeOldLooks } from './hooks.ts';
-import { refuseUsedPrefix } from './prefixes.ts';
+import type { Claiming } from './claiming.ts';
+import { claimReleasePrefix } from './prefixes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { payloadWithoutArgs, payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
 import { writeStoryLine } from './story.ts';
+import { changeUnmanaged } from './unmanaged.ts';
 import { putVolumes } from './volumes.ts';
 
 /** Thrown to roll back; never leaves this file. */
@@ -29,18 +30,19 @@ class Stale extends Error {
 }
 
 export async function commitPlan(
-  db: Database,
+  claiming: Claiming,
   queryCache: NodeQueryCache,
   plan: Plan,
   key: IdempotencyKey | null,
 ): Promise<'committed' | 'stale'> {
+  const { db } = claiming;
   refuseRevival(plan);
   let nodes: string[] = [];
   try {
     await db.write(async (tx) => {
       nodes = [];
       await raiseVersion(tx, plan);
-      if (plan.createDeployment !== null) await createDeployment(db, tx, plan.createDeployment);
+      if (plan.createDeployment !== null) await createDeployment(claiming, tx, plan.createDeployment);
       if (key !== null) await writeKey(tx, plan, key);
       for (const change of retiringFirst(plan.changeDeployments)) nodes.push(await changeDeployment(tx, plan, change));
       for (const change of plan.changeTasks) await changeTask(tx, plan, change);
@@ -50,6 +52,7 @@ export async function commitPlan(
       if (plan.route !== null) await changeRoute(tx, plan.route);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
       for (const copy of plan.volumes) await putVolumes(tx, copy);
+      for (const change of plan.unmanaged ?? []) await changeUnmanaged(tx, change, plan.now);
       await writeStatuses(tx, plan);
       for (const line of plan.storyLines) await writeStoryLine(tx, line, plan.now);
       await writeEvents(db, tx, feedOf(plan));
@@ -111,10 +114,11 @@ async function raiseVersion(tx: Tx, plan: Plan): Promise<void> {
   if (row === undefined) throw new Stale();
 }
 
-async function createDeployment(db: Database, tx: Tx, deployment: DeploymentRecord): Promise<void> {
+async function createDeployment(claiming: Claiming, tx: Tx, deployment: DeploymentRecord): Promise<void> {
+  const { db } = claiming;
   if (deployment.rollback_of !== null) {
     await refuseRemovedImage(db, tx, deployment.rollback_of);
-    await refuseRelease(db, tx, deployment);
+    await refuseRelease(claiming, tx, deployment);
   }
   await db.capabilities.lockName(tx, `prefix:${deployment.settings.domain_prefix}`);
   // The settings of a release may have a domain prefix that another project got since.
@@ -129,7 +133,8 @@ async function createDeployment(db: Database, tx: Tx, deployment: DeploymentReco
 }
 
 /** Checks the settings of a release against later changes. They were valid when they were the project's settings. */
-async function refuseRelease(db: Database, tx: Tx, { project_id, settings }: DeploymentRecord): Promise<void> {
+async function refuseRelease(claiming: Claiming, tx: Tx, { project_id, settings, created_at }: DeploymentRecord): Promise<void> {
+  const { db } = claiming;
   const { name } = await tx.selectFrom('projects').select('name').where('id', '=', project_id).executeTakeFirstOrThrow();
   try {
     await refuseUnknownDatasets(db, tx, settings.datasets);
@@ -139,7 +144,7 @@ async function refuseRelease(db: Database, tx: Tx, { project_id, settings }: Dep
     if (error instanceof DomainError && error.code === 'validation') throw new DomainError('no_release', error.message);
     throw error;
   }
-  await refuseUsedPrefix(db, tx, settings.domain_prefix, project_id);
+  await claimReleasePrefix(claiming, tx, settings.domain_prefix, project_id, created_at);
 }
 
 async function writeKey(tx: Tx, plan: Plan, key: IdempotencyKey): Promise<void> {
@@ -171,6 +176,9 @@ async function changeDeployment(tx: Tx, plan: Plan, { id, from, set }: Deploymen
     .returning('node_id')
     .executeTakeFirst();
   if (row === undefined) throw new Stale();
+  const { image_tag, image_digest } = set;
+  if (typeof image_tag === 'string' && typeof image_digest === 'string')
+    await imagePushed(tx, plan.project.id, { image_tag, image_digest });
   return row.node_id ?? '';
 }
 

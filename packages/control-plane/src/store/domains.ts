@@ -5,15 +5,13 @@
 import { claimRefusal, refusalMessage } from '../domain/domains.ts';
 import { DomainError, type FieldProblem } from '../domain/errors.ts';
 import type { DomainStore } from '../domain/stores.ts';
-import type { Database } from './engine/database.ts';
+import type { Claiming } from './claiming.ts';
 import type { Tx } from './engine/tables.ts';
-import type { NewId } from './ids.ts';
+import { sweepPrefixes } from './prefixes.ts';
 
 /** Most domains that a project can give up within the quarantine: each one keeps a row. */
 export const MAX_KEPT = 200;
 const SWEPT_AT_ONCE = 500;
-
-export type Claiming = { db: Database; newId: NewId; quarantineMs: number };
 
 /** Changes the domains of a project. Throws domain_taken with every refused domain, validation. */
 export async function changeDomains(
@@ -114,8 +112,9 @@ async function everRan(tx: Tx, projectId: string): Promise<boolean> {
   return ran !== undefined || route !== undefined;
 }
 
-export const createDomainStore = (db: Database, quarantineMs: number): DomainStore => ({
+export const createDomainStore = ({ db, newId, quarantineMs }: Claiming): DomainStore => ({
   async sweep(now) {
+    await sweepPrefixes({ db, newId, quarantineMs }, now);
     // A control plane of an earlier version deletes projects and does not know their domains.
     await db.writeOne((kysely) =>
       kysely

@@ -6,8 +6,8 @@ import type { NodeFact } from '../domain/facts.ts';
 import type { FlowStore } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import { commitPlan } from './commit-plan.ts';
+import type { Claiming } from './claiming.ts';
 import { holdsBuilds } from './clean-ups.ts';
-import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { datasetFacts } from './datasets/dataset-facts.ts';
 import { endedWork } from './ended-work.ts';
@@ -18,9 +18,11 @@ import { routeOf } from './rows/route.ts';
 import { taskOf } from './rows/task.ts';
 import { secretsOf } from './secrets.ts';
 import { LIVE_STATES } from './states.ts';
+import { unmanagedOf } from './unmanaged.ts';
 import { volumesOf } from './volumes.ts';
 
-export function createFlowStore(db: Database, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
+export function createFlowStore(claiming: Claiming, memory: NodeMemory, queryCache: NodeQueryCache, now: () => number): FlowStore {
+  const { db } = claiming;
   return {
     facts(projectId, datasetIds = []) {
       return db.snapshot(async (tx) => {
@@ -49,6 +51,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           record.stopped_at !== null ||
           [record, ...deployments.map((d) => d.settings)].some((settings) => settings.replace === 'recreate') ||
           deployments.some((d) => isMisnamedOn(nodes, d));
+        const unmanaged = await unmanagedOf(tx, projectId);
         return {
           project: record,
           datasets: await datasetFacts(tx, [...used, ...datasetIds]),
@@ -59,6 +62,7 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
           nodes,
           endedWork: needsEnds ? await endedWork(tx, projectId, now()) : [],
           secrets: record.secrets_version === 0 ? [] : await secretsOf(tx, projectId),
+          ...(unmanaged.length === 0 ? {} : { unmanaged }),
           volumes: hasVolumes ? await volumesOf(tx, projectId) : [],
           lastBuilderId: await lastBuilder(tx, projectId),
           gitCredentials: deployments.some((d) => d.status === 'pending') ? await gitCredentials(tx, projectId) : null,
@@ -67,8 +71,8 @@ export function createFlowStore(db: Database, memory: NodeMemory, queryCache: No
       });
     },
 
-    commit: (plan) => commitPlan(db, queryCache, plan, null),
-    commitWithKey: (plan, key) => commitPlan(db, queryCache, plan, key),
+    commit: (plan) => commitPlan(claiming, queryCache, plan, null),
+    commitWithKey: (plan, key) => commitPlan(claiming, queryCache, plan, key),
     watch: () => queryCache.watch(),
 
     async findKey(projectId, key, now) {

@@ -19,6 +19,7 @@ import type { Tx } from './engine/tables.ts';
 import type { NewId } from './ids.ts';
 import { useJoinToken } from './identity/join-tokens.ts';
 import { fingerprintOf } from './memory/node-memory.ts';
+import { forgetLabelled, noteContainers } from './unmanaged.ts';
 import { bootsOf } from './rows/node.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
@@ -123,6 +124,7 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
     hostname,
     boots: before === undefined || step.boots === null ? null : JSON.stringify(step.boots),
     ...(await earlierColumn(tx, before, input)),
+    ...(await unlistedColumn(tx, before, input, at)),
     ...(given === null ? {} : { secret_hash: given.hash, secret_used: 0, secret_reset_at: null }),
     // An admin's word lets one machine in.
     ...(before === undefined || before.host_ip === input.host_ip ? {} : { secret_reset_at: null }),
@@ -147,6 +149,7 @@ export async function registerNode(db: Database, tx: Tx, registration: Registrat
           .returningAll()
           .returning(fingerprintOf(db))
           .executeTakeFirstOrThrow();
+  if (input.containers !== undefined && input.agent_version !== undefined) await forgetLabelled(tx, id);
   // A Berth agent lists its containers only after it knows its node. Until then nobody knows which machine has the new address.
   const hasLooked = input.containers !== undefined || input.agent_version === undefined;
   if (before !== undefined && before.host_ip !== row.host_ip) await registration.moveRoutes(row, hasLooked ? deploymentsIn(input) : []);
@@ -176,6 +179,13 @@ async function earlierColumn(tx: Tx, before: NodeRow | undefined, { containers =
   const known = JSON.parse(before?.earlier_nodes ?? '[]') as EarlierNode[];
   const next = withEarlier(known, containers, others);
   return next === known ? {} : { earlier_nodes: JSON.stringify(next) };
+}
+
+/** The Berth agent of the node was replaced by a contract-only one, which lists no containers. */
+async function unlistedColumn(tx: Tx, before: NodeRow | undefined, input: NodeRegister, at: number): Promise<{ containers?: string }> {
+  if (before === undefined || before.agent_version === null || input.agent_version !== undefined || before.containers === '[]') return {};
+  await noteContainers(tx, before.id, JSON.parse(before.containers) as NodeRecord['containers'], at);
+  return { containers: '[]' };
 }
 
 export const deploymentsIn = ({ containers }: NodeRegister): string[] | null =>

@@ -18,6 +18,7 @@ import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
+import { forgetUnmanagedOf, leftOf } from './unmanaged.ts';
 import { hasVolumes } from './volumes.ts';
 import type { NewRow, Row } from './engine/tables.ts';
 
@@ -365,9 +366,17 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
         if (node === undefined) return true;
         // Only a marked node is removed, never one that is merely idle.
         if (node.deleting_at === null) return false;
-        if (!force && ((await mayHaveContainers(tx, node)) || (await hasOpenTask(tx, id)) || (await isNeeded(tx, id)))) return false;
+        if (
+          !force &&
+          ((await mayHaveContainers(tx, node)) ||
+            (await hasOpenTask(tx, id)) ||
+            (await isNeeded(tx, id)) ||
+            (await leftOf(tx, { nodes: [id] })).length > 0)
+        )
+          return false;
         // `sync` tasks belong to the node alone.
         await tx.deleteFrom('tasks').where(isSync).where('node_id', '=', id).execute();
+        await forgetUnmanagedOf(tx, { node: id });
         await loseTasks(tx, id, now());
         await tx.deleteFrom('nodes').where('id', '=', id).execute();
         await writeEvents(db, tx, [nodeEvent(node, 'deleted', 'deleted', now())]);

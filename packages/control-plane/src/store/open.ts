@@ -11,6 +11,7 @@ import { createCleanUpStore } from './clean-ups.ts';
 import { createStatusStore } from './commit-statuses.ts';
 import { type Database, openBeside, openDatabase } from './engine/database.ts';
 import type { StoreLog } from './engine/errors.ts';
+import type { Claiming } from './claiming.ts';
 import { createDomainStore } from './domains.ts';
 import { createDatasetStore } from './datasets/datasets.ts';
 import { createDeploymentStore } from './deployments.ts';
@@ -46,6 +47,7 @@ import { createRevokedSessionStore } from './identity/revoked-sessions.ts';
 import { createRouteStore } from './routes.ts';
 import { createSecretStore } from './secrets.ts';
 import { createTaskStore } from './tasks.ts';
+import { createUnmanagedStore } from './unmanaged.ts';
 import { createVolumeStore } from './volumes.ts';
 import { createUptimeStore } from './uptime.ts';
 import { createUsageStore } from './usage.ts';
@@ -122,14 +124,16 @@ export function storesOn(
 ): Stores {
   const queryCache = createNodeQueryCache(db);
   const memory = createNodeMemory(db, queryCache);
+  const claiming: Claiming = { db, newId, quarantineMs: domainQuarantineMs };
   return {
-    projects: createProjectStore(db, newId, now, domainQuarantineMs),
-    domains: createDomainStore(db, domainQuarantineMs),
+    projects: createProjectStore(claiming, now),
+    domains: createDomainStore(claiming),
     projectKeys: createProjectKeyStore(db),
     secrets: createSecretStore(db),
     volumes: createVolumeStore(db),
+    unmanaged: createUnmanagedStore(db),
     deployments: createDeploymentStore(db, memory, queryCache),
-    flow: createFlowStore(db, memory, queryCache, now),
+    flow: createFlowStore(claiming, memory, queryCache, now),
     tasks: createTaskStore(db, memory),
     logs: createLogStore(db),
     logWants: createLogWantStore(db),

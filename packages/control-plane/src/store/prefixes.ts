@@ -1,5 +1,11 @@
-/** Finds the project that has a domain prefix, inside the caller's transaction. */
+/**
+ * Finds the project that has a domain prefix and changes the owner, inside the caller's transaction. A prefix that ran stays reserved for
+ * its last project for a while (DOMAIN_QUARANTINE), like a custom domain (domains.ts).
+ */
+import { sql } from 'kysely';
+import { claimRefusal, refusalMessage } from '../domain/domains.ts';
 import { DomainError } from '../domain/errors.ts';
+import type { Claiming } from './claiming.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
@@ -18,11 +24,127 @@ export async function prefixUse(tx: Tx, prefix: string, projectId: string | null
   return (await isServedByOthers(tx, prefix, projectId)) ? PREFIX_SERVED : null;
 }
 
-/** Throws domain_prefix_taken. (The prefixes that projects are set to are unique by constraint.) */
-export async function refuseUsedPrefix(db: Database, tx: Tx, prefix: string, projectId: string | null): Promise<void> {
-  await lockPrefix(db, tx, prefix);
-  if (await isServedByOthers(tx, prefix, projectId)) throw new DomainError('domain_prefix_taken', PREFIX_SERVED);
+/**
+ * Gives the prefix to the project. Returns why it may not have it; null: it has it now. Call it with the prefix locked, after `prefixUse`.
+ * A new claim gets a new id, also for the same project: session cookies from before stay invalid.
+ */
+export async function claimPrefix(
+  { newId, quarantineMs }: Claiming,
+  tx: Tx,
+  prefix: string,
+  projectId: string,
+  now: number,
+): Promise<string | null> {
+  const last = await tx.selectFrom('prefix_claims').selectAll().where('prefix', '=', prefix).executeTakeFirst();
+  if (last?.project_id === projectId && last.released_at === null) return null;
+  const refusal = claimRefusal(last, projectId, quarantineMs, now);
+  if (refusal !== null) return refusalMessage(`the domain prefix ${prefix}`, refusal);
+  const row = { id: newId(), project_id: projectId, claimed_at: now, released_at: null };
+  await tx
+    .insertInto('prefix_claims')
+    .values({ prefix, ...row })
+    .onConflict((oc) => oc.column('prefix').doUpdateSet(row))
+    .execute();
+  return null;
 }
+
+/** Throws domain_prefix_taken. (The prefixes that projects are set to are unique by constraint.) */
+export async function claimReleasePrefix(claiming: Claiming, tx: Tx, prefix: string, projectId: string, now: number): Promise<void> {
+  await lockPrefix(claiming.db, tx, prefix);
+  if (await isServedByOthers(tx, prefix, projectId)) throw new DomainError('domain_prefix_taken', PREFIX_SERVED);
+  const problem = await claimPrefix(claiming, tx, prefix, projectId, now);
+  if (problem !== null) throw new DomainError('domain_prefix_taken', problem);
+}
+
+/** Releases prefixes that the project gave up. A prefix that never ran had no visitors, so it is free at once. */
+export async function releasePrefixes(tx: Tx, projectId: string, prefixes: readonly string[], now: number): Promise<void> {
+  for (const prefix of prefixes) {
+    const claim = tx.selectFrom('prefix_claims').select('prefix').where('prefix', '=', prefix).where('project_id', '=', projectId);
+    if ((await claim.executeTakeFirst()) === undefined) continue;
+    if (await everRan(tx, projectId, prefix))
+      await tx.updateTable('prefix_claims').set({ released_at: now }).where('prefix', '=', prefix).execute();
+    else await tx.deleteFrom('prefix_claims').where('prefix', '=', prefix).execute();
+  }
+}
+
+/** Releases all prefixes of a project that is removed. */
+export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number): Promise<void> {
+  const held = await tx
+    .selectFrom('prefix_claims')
+    .select('prefix')
+    .where('project_id', '=', projectId)
+    .where('released_at', 'is', null)
+    .execute();
+  await releasePrefixes(
+    tx,
+    projectId,
+    held.map(({ prefix }) => prefix),
+    now,
+  );
+}
+
+async function everRan(tx: Tx, projectId: string, prefix: string): Promise<boolean> {
+  const ran = tx
+    .selectFrom('deployments')
+    .select('project_id')
+    .where('project_id', '=', projectId)
+    .where('domain_prefix', '=', prefix)
+    .where('status', 'in', ['running', 'retired']);
+  const routed = tx.selectFrom('routes').select('project_id').where('project_id', '=', projectId).where('domain_prefix', '=', prefix);
+  return (await ran.union(routed).executeTakeFirst()) !== undefined;
+}
+
+/**
+ * Makes the claims match the projects again, and deletes those whose quarantine is over. An earlier version that runs beside this one
+ * creates, moves and deletes projects without claims. A prefix that is served until the next deployment is in use until then.
+ */
+export async function sweepPrefixes(claiming: Claiming, now: number): Promise<void> {
+  const { db, newId, quarantineMs } = claiming;
+  const live = sql.join(LIVE_STATES);
+  const isServed = sql<boolean>`(exists (select 1 from routes r where r.project_id = prefix_claims.project_id
+      and r.domain_prefix = prefix_claims.prefix)
+    or exists (select 1 from deployments d where d.project_id = prefix_claims.project_id
+      and d.domain_prefix = prefix_claims.prefix and d.status in (${live})))`;
+  const isSet = sql<boolean>`exists (select 1 from projects p where p.id = prefix_claims.project_id
+    and p.domain_prefix = prefix_claims.prefix)`;
+  await db.write(async (tx) => {
+    const unclaimed = await tx
+      .selectFrom('projects')
+      .leftJoin('prefix_claims', 'prefix_claims.prefix', 'projects.domain_prefix')
+      .select(['projects.id', 'projects.domain_prefix'])
+      .where((eb) =>
+        eb.or([
+          eb('prefix_claims.project_id', 'is', null),
+          eb('prefix_claims.project_id', '!=', eb.ref('projects.id')),
+          eb('prefix_claims.released_at', 'is not', null),
+        ]),
+      )
+      .limit(SWEPT_AT_ONCE)
+      .execute();
+    for (const { id, domain_prefix: prefix } of unclaimed) {
+      const row = { id: newId(), project_id: id, claimed_at: now, released_at: null };
+      await tx
+        .insertInto('prefix_claims')
+        .values({ prefix, ...row })
+        .onConflict((oc) => oc.column('prefix').doUpdateSet(row))
+        .execute();
+    }
+    await tx
+      .updateTable('prefix_claims')
+      .set({ released_at: now })
+      .where('released_at', 'is', null)
+      .where(sql<boolean>`not ${isSet}`)
+      .where(sql<boolean>`not ${isServed}`)
+      .execute();
+    await tx.updateTable('prefix_claims').set({ released_at: now }).where('released_at', 'is not', null).where(isServed).execute();
+    await tx
+      .deleteFrom('prefix_claims')
+      .where('released_at', '<=', now - quarantineMs)
+      .where(sql<boolean>`not ${isServed}`)
+      .execute();
+  });
+}
+const SWEPT_AT_ONCE = 500;
 
 /** Returns whether another project serves the prefix: a project that gave up a prefix publishes it until its next deployment is live. */
 async function isServedByOthers(tx: Tx, prefix: string, projectId: string | null): Promise<boolean> {

@@ -10,27 +10,28 @@ import type { ProjectSettings } from '../domain/records.ts';
 import { secretsHaveNames } from '../domain/secrets.ts';
 import type { ProjectStore } from '../domain/stores.ts';
 import { noteOrphans } from './clean-ups.ts';
-import { changeDomains, type Claiming, releaseAll } from './domains.ts';
+import type { Claiming } from './claiming.ts';
+import { changeDomains, releaseAll } from './domains.ts';
 import type { Database } from './engine/database.ts';
 import type { Tx } from './engine/tables.ts';
 import { refuseUnknownDatasets } from './datasets/dataset-rows.ts';
 import { ENDED_AT } from './ended-work.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { dropMovedToken } from './git/git-tokens.ts';
-import type { NewId } from './ids.ts';
 import { guardedProject, idOf } from './names.ts';
 import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { keyAfter, paged } from './pages.ts';
 import { nodeOf } from './rows/node.ts';
 import { existing, lockedProject } from './project-row.ts';
-import { lockPrefix, PREFIX_SET, prefixUse } from './prefixes.ts';
+import { claimPrefix, lockPrefix, PREFIX_SET, prefixUse, releaseAllPrefixes, releasePrefixes } from './prefixes.ts';
 import { fewVisible, refuseUnknownMembers, removeOldMembers, setMembers, visible, visibleOf } from './project-access.ts';
 import { guardedOf, projectOf, settingColumns } from './rows/project.ts';
 import { contains } from './search.ts';
+import { forgetUnmanagedOf } from './unmanaged.ts';
 import { endVolumes } from './volumes.ts';
 
-export function createProjectStore(db: Database, newId: NewId, clock: () => number, quarantineMs: number): ProjectStore {
-  const claiming: Claiming = { db, newId, quarantineMs };
+export function createProjectStore(claiming: Claiming, clock: () => number): ProjectStore {
+  const { db, newId } = claiming;
   /** Relies on the unique constraints, because two requests may arrive at the same time, and turns their errors into domain errors. */
   const unique = async <T>(wanted: Wanted, run: () => Promise<T>): Promise<T> => {
     try {
@@ -42,6 +43,12 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
       // The other project was deleted since.
       throw taken(column, column === 'name' ? 'name_taken' : 'domain_prefix_taken', TAKEN[column]);
     }
+  };
+  /** Throws domain_prefix_taken. `refuseTaken` locked the prefix. */
+  const takePrefix = async (tx: Tx, id: string, prefix: string, now: number): Promise<void> => {
+    const message = await claimPrefix(claiming, tx, prefix, id, now);
+    if (message === null) return;
+    throw new DomainError('domain_prefix_taken', `domain_prefix: ${message}`, [{ field: 'domain_prefix', rule: 'kept', message }]);
   };
 
   return {
@@ -65,6 +72,7 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
             created_at: now,
             updated_at: now,
           };
+          await takePrefix(tx, row.id, settings.domain_prefix, now);
           await changeDomains(claiming, tx, row.id, [], settings.domains, now);
           const created = await tx.insertInto('projects').values(row).returningAll().executeTakeFirstOrThrow();
           await setMembers(tx, created.id, settings.members);
@@ -135,6 +143,10 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
           const moved = patch.git_url === undefined ? [] : await dropMovedToken(tx, project, patch.git_url, now);
           wanted.domain_prefix = patch.domain_prefix === project.domain_prefix ? null : (patch.domain_prefix ?? null);
           await refuseTaken(db, tx, wanted);
+          if (wanted.domain_prefix !== null) {
+            await takePrefix(tx, id, wanted.domain_prefix, now);
+            await releasePrefixes(tx, id, [project.domain_prefix], now);
+          }
           if (patch.domains !== undefined) await changeDomains(claiming, tx, id, projectOf(project).domains, patch.domains, now);
           const row = await tx
             .updateTable('projects')
@@ -201,11 +213,13 @@ export function createProjectStore(db: Database, newId: NewId, clock: () => numb
         if (state !== 'removable') return state === 'absent';
         await noteOrphans(tx, id, clock());
         await releaseAll(tx, id, clock());
+        await releaseAllPrefixes(tx, id, clock());
         const removed = await tx
           .deleteFrom('projects')
           .where('id', '=', id)
           .returning(['id', 'name', 'deletes_volumes'])
           .executeTakeFirstOrThrow();
+        await forgetUnmanagedOf(tx, { project: id });
         await endVolumes(tx, id, removed.deletes_volumes !== 0, clock());
         await writeEvents(db, tx, [projectEvent(removed, 'deleted', clock())]);
         return true;

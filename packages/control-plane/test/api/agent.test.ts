@@ -249,6 +249,27 @@ describe('the life of a task', () => {
     await current.close();
   });
 
+  test('facts of a build are shown while it goes on, outlast its lost lease, and only its holder may send them', async () => {
+    const { task, deployment } = await withBuild(await fresh());
+    const token = (await current.call('agentStart', { params: { id: task } })).json['lease_token'] as string;
+    const learned = { commit: sha('c'), commit_message: 'Break the build', commit_author: 'Ada' };
+    const send = (by: string, facts: object = learned) =>
+      current.call('agentProgress', { params: { id: task }, body: { datasets: [], learned: facts }, ...lease(by) });
+    expect((await send('another')).json['code']).toBe('stale_lease');
+    expect((await send(token, { commit: 'x' })).status).toBe(422);
+    const key = { host: 'git.example.com', key_type: 'ssh-ed25519', fingerprint: `SHA256:${'a'.repeat(43)}` };
+    expect((await send(token, { ...learned, host_keys: [key] })).status).toBe(200);
+    const shown = () => current.call('getDeployment', { params: { id: deployment } });
+    expect((await shown()).json).toMatchObject({ status: 'building', ...learned, progress: null });
+    expect(await current.stores.gitHosts.of(key.host)).toMatchObject([{ fingerprint: key.fingerprint }]);
+
+    const lost = await current.stores.tasks.get(task);
+    await current.driver.advance(deployment, { type: 'task_lost', task: { ...lost, wall_deadline_at: 0 }, why: 'lease' });
+    await current.call('cancelDeployment', { params: { id: deployment } });
+    expect((await shown()).json).toMatchObject(learned);
+    await current.close();
+  });
+
   test('a cancelled task is announced at the next renewal and settles when the agent reports', async () => {
     const { task, deployment } = await withBuild(await fresh());
     const token = (await current.call('agentStart', { params: { id: task } })).json['lease_token'] as string;

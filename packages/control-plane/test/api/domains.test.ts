@@ -119,6 +119,26 @@ test('a refusal names field and rule, also in a new project, and stores nothing'
   expect((await api.call('getProject', { params: { id } })).json['domains']).toEqual(['ok.example.com']);
 });
 
+test('no other project takes the prefix of one that moved, and the policy names who has it', async () => {
+  const world = await createWorld(api);
+  const id = await createProject(api, { name: 'mover', domain_prefix: 'mover' });
+  await world.live(id);
+  const claims = async (): Promise<unknown> =>
+    ((await api.call('gatewayPolicy')).json['projects'] as { id: string; host_claims?: { host: string; claim: string }[] }[])
+      .find((project) => project.id === id)
+      ?.host_claims?.map(({ host }) => host);
+  expect(await claims()).toEqual(['mover.berth.localhost']);
+  await api.call('patchProject', { params: { id }, body: { domain_prefix: 'next' } });
+  await world.live(id);
+  await waitFor('the policy names the new host', async () => JSON.stringify(await claims()) === '["next.berth.localhost"]');
+  const reply = await api.call('createProject', {
+    body: { name: 'taker', git_url: 'https://git.example.com/x.git', domain_prefix: 'mover' },
+  });
+  expect([reply.status, reply.json['code'], rulesOf(reply)]).toEqual([409, 'domain_prefix_taken', ['domain_prefix:kept']]);
+  expect(String(reply.json['detail'])).toMatch(/mover until recently; it is kept for that project until 20/);
+  expect((await api.call('patchProject', { params: { id }, body: { domain_prefix: 'mover' } })).status).toBe(200);
+});
+
 test('no other project takes a domain of one that is stopped, that moves to another prefix or that is deleted', async () => {
   const world = await createWorld(api);
   const name = 'www.kept.example.com';

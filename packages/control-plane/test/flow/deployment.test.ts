@@ -52,6 +52,7 @@ const lost = (kind: 'build' | 'deploy' | 'move', why: 'queue' | 'lease' | 'wall'
   task: task(kind),
   why,
 });
+const learned = (kind: 'build' | 'deploy'): FlowEvent => ({ type: 'task_learned', task: task(kind), facts: { commit: COMMIT } });
 const reported = (kind: 'build' | 'deploy' | 'retire' | 'move', r: TaskReport): FlowEvent => ({
   type: 'task_reported',
   task: task(kind),
@@ -88,6 +89,12 @@ const ROWS: Row[] = [
       to: 'same',
     }),
   ),
+  // every state: only a build that goes on learns facts
+  ...[on.pending(), on.built(), on.deploying(), on.running(), ...TERMINAL_STATES.map((status) => on.ended(status))].map(
+    (d): Row => ({ name: 'facts of a build that ended change nothing', d, event: learned('build'), to: 'same' }),
+  ),
+  { name: 'the commit is shown while the build goes on', d: on.building(), event: learned('build'), to: 'stays' },
+  { name: 'known facts change nothing', d: on.building({ commit: COMMIT }), event: learned('build'), to: 'same' },
   // pending
   { name: 'a builder with a free slot gets the build', d: on.pending(), event: { type: 'tick' }, to: 'building' },
   {
@@ -958,6 +965,7 @@ describe('every state x every event', () => {
       'tick',
       'task_reported',
       'task_lost',
+      'task_learned',
       'cancel',
       'route_confirmed',
       'route_unreachable',
@@ -982,6 +990,78 @@ describe('every state x every event', () => {
     // These two events change another deployment; see "a newer deployment" and "the replacement of the running version" below.
     const elsewhere = ['superseded', 'replaced'];
     expect(TRANSITIONS.filter((t) => !elsewhere.includes(t.event) && !taken.has(`${t.from} ${t.event} ${t.to}`))).toEqual([]);
+  });
+});
+
+describe('facts of a build that did not complete', () => {
+  const FACTS = { commit: COMMIT, commit_message: 'Break the build', commit_author: 'Ada' };
+  const PUSHED = { image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, arch: 'amd64' };
+  it.each([
+    ['failed', on.building(), { ...report.failed, ...FACTS }, 'failed'],
+    ['was cancelled', on.building(cancelling), { ...report.cancelled, ...FACTS }, 'cancelled'],
+    ['goes to another builder', on.building(), { ...report.dead, ...FACTS }, 'pending'],
+  ] as const)('a build that %s keeps its commit, message and author', (_, d, r, status) => {
+    const nodes = [builder(), builder({ id: 'b2', hostname: 'builder-2' })];
+    const plan = advance(d, reported('build', r), facts({ live: [d], tasks: [task('build')], nodes }));
+    expect(changeOf(plan, 'd2')).toMatchObject({ status, ...FACTS });
+  });
+  it('a failure after the push keeps the image', () => {
+    const d = on.building();
+    const plan = advance(d, reported('build', { ...report.failed, ...FACTS, ...PUSHED }), facts({ live: [d], tasks: [task('build')] }));
+    expect(changeOf(plan, 'd2')).toMatchObject({
+      status: 'failed',
+      image_tag: PUSHED.image_tag,
+      image_digest: DIGEST,
+      image_arch: 'amd64',
+    });
+  });
+  it('another commit replaces the facts of an earlier attempt, with its image', () => {
+    const d = on.building({ ...FACTS, image_tag: PUSHED.image_tag, image_digest: DIGEST, image_arch: 'amd64' });
+    const next = { commit: 'e'.repeat(40), commit_message: 'Next', commit_author: 'Bob' };
+    const plan = advance(d, { type: 'task_learned', task: task('build'), facts: next }, facts({ live: [d], tasks: [task('build')] }));
+    expect(changeOf(plan, 'd2')).toEqual({ ...next, image_tag: null, image_digest: null, image_arch: null });
+  });
+  it('a failure without facts (an earlier agent) removes none', () => {
+    const d = on.building(FACTS);
+    const plan = advance(d, reported('build', report.failed), facts({ live: [d], tasks: [task('build')] }));
+    expect({ ...d, ...changeOf(plan, 'd2') }).toMatchObject({ status: 'failed', ...FACTS });
+  });
+  it.each(['lost', 'failed'])('the build phase of a %s build begins when the builder claimed it', (how) => {
+    const d = on.building({
+      phases: [
+        { name: 'queue', started_at: NOW - 5000, ended_at: NOW - 4000 },
+        { name: 'build', started_at: NOW - 4000, ended_at: null },
+      ],
+    });
+    const event = how === 'lost' ? lost('build', 'wall') : reported('build', report.failed);
+    const plan = advance(d, event, facts({ live: [d], tasks: [task('build')] }));
+    expect(changeOf(plan, 'd2').phases).toEqual([
+      { name: 'queue', started_at: NOW - 5000, ended_at: NOW - 3000 },
+      { name: 'build', started_at: NOW - 3000, ended_at: NOW },
+    ]);
+  });
+  it.each(['lost', 'failed'])('a deploy task that %s in a copy says how much was copied', (how) => {
+    const d = on.deploying();
+    const row = { dataset_id: 's1', version: 1, bytes_per_second: null, remaining_seconds: null };
+    const datasets = [
+      { ...row, name: 'maps', step: 'copying', bytes_done: 1e9, bytes_total: 4e9 },
+      { ...row, name: 'names', step: 'done', bytes_done: 5, bytes_total: 5 },
+    ] as const;
+    const own = task('deploy', { progress: { datasets: [...datasets] } });
+    const event: FlowEvent =
+      how === 'lost' ? { type: 'task_lost', task: own, why: 'wall' } : { type: 'task_reported', task: own, report: report.failed };
+    const { storyLines } = advance(d, event, facts({ live: [d], tasks: [own] }));
+    expect(storyLines.filter((line) => line.kind === 'copied').map((line) => line.message)).toEqual([
+      'dataset maps: 1.0 GB of 4.0 GB were copied (copying)',
+    ]);
+  });
+  it('the lines of the agent are in the story, whatever the end is', () => {
+    const notes = [{ kind: 'git_lfs', message: '2 files are Git LFS pointers' }];
+    for (const r of [report.built, report.failed]) {
+      const d = on.building();
+      const plan = advance(d, reported('build', { ...r, notes }), facts({ live: [d], tasks: [task('build')] }));
+      expect(plan.storyLines).toContainEqual({ deployment_id: 'd2', ...notes[0] });
+    }
   });
 });
 

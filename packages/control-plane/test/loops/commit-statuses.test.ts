@@ -86,6 +86,19 @@ describe('a deployment', () => {
     await loop();
     expect(sent()).toEqual([['pending', 'deployment 1 is in progress']]);
   });
+  it('of a branch whose build failed is a failure at the commit that was built', async () => {
+    await setToken();
+    const id = await deploy(api, project);
+    await tick(api, id);
+    await world.work(world.builder, {
+      status: 'failed',
+      result: { error: { code: 'build_step_failed', message: 'RUN exit 1' } },
+      commit: COMMIT,
+    });
+    await loop();
+    expect(sent()).toEqual([['failure', expect.stringContaining('deployment 1 failed')]]);
+    expect(received[0]?.url).toContain(COMMIT);
+  });
   it('that was superseded, cancelled or failed is a failure with its own text', async () => {
     await setToken();
     const create = async (text: string): Promise<string> =>

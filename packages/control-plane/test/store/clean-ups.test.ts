@@ -1,8 +1,9 @@
 /** Clean-ups of the registry in the database: the window without builds, the marks of images, and the end of the task. */
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { CleanPayload, CleanResult } from '@berth/wire/clean-up';
 import type { TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, ProjectRecord } from '../../src/domain/records.ts';
+import { ofRegistry } from '../../src/domain/problem-texts.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, rowsOf, taskOf, tasksIn } from './fixtures.ts';
 
@@ -132,7 +133,7 @@ test('images of a deleted project are removed, but not those that a new project 
   const { stores, project, path } = s;
   await stores.projects.markDeleting(project.id, NOW);
   expect(await stores.projects.removeIfGone(project.id)).toBe(true);
-  const again = await projectIn(stores);
+  const again = await projectIn(stores, 'shop', { domain_prefix: 'again' });
   await deploymentIn(stores, again, 'new', { ...image('shop', 2), status: 'running' });
   await start(s);
   expect(await payload(s)).toMatchObject({ repositories: [{ repository: 'shop', remove: [digest(1), digest(3)], keep: [digest(2)] }] });
@@ -149,4 +150,83 @@ test('a kept image that the registry lost is no release any more', async () => {
   await s.stores.cleanUps.endTask('t-c', 'l', done(missing), NOW + 5);
   // The running release may still move to another node.
   expect(await removedAt(s)).toEqual([null, NOW + 5, null]);
+});
+
+describe('a registry that lacks images', () => {
+  const lacking = (...n: number[]): CleanResult['missing'] => n.map((one) => ({ repository: 'shop', digest: digest(one) }));
+  async function cleaned(s: Scene, id: string, missing: CleanResult['missing'], { keepReleases = 3, removed = 0, now = NOW } = {}) {
+    expect(await start(s, keepReleases, id, now)).toBe('started');
+    await s.stores.tasks.claim(`t-${id}`, lease, NOW, 5);
+    const result: CleanResult = { removed, missing, blobs: 0, bytes_before: 0, bytes_after: 0 };
+    await s.stores.cleanUps.endTask(`t-${id}`, 'l', { status: 'completed', result: result as Record<string, unknown> }, now);
+    return s.stores.cleanUps.last();
+  }
+
+  test.each([
+    ['all', [1, 2, 3]],
+    ['most', [1, 2]],
+  ])('that lacks %s of them is not believed: nothing changes, and it is a problem until it has them', async (_, gone) => {
+    const s = await scene();
+    expect(await cleaned(s, 'a', lacking(...gone))).toMatchObject({ state: 'failed', error_code: 'registry_images_missing' });
+    expect(await removedAt(s)).toEqual([null, null, null]);
+    expect(ofRegistry(await s.stores.cleanUps.last())).toMatchObject([{ kind: 'disk', isProblem: true }]);
+    expect(await cleaned(s, 'b', [])).toMatchObject({ state: 'done' });
+    expect((await payload(s, 't-b')).repositories).toMatchObject([{ keep: [digest(3), digest(2), digest(1)], remove: [] }]);
+    expect(ofRegistry(await s.stores.cleanUps.last())).toMatchObject([{ kind: 'disk', isProblem: false }]);
+  });
+
+  test('images that were to be deleted stay marked, so that the next clean-up deletes them', async () => {
+    const s = await scene();
+    await cleaned(s, 'a', lacking(2, 3), { keepReleases: 2 });
+    await cleaned(s, 'b', [], { keepReleases: 2, removed: 1 });
+    expect((await payload(s, 't-b')).repositories).toMatchObject([{ remove: [digest(1)] }]);
+    await cleaned(s, 'c', [], { keepReleases: 2 });
+    expect((await payload(s, 't-c')).repositories).toMatchObject([{ remove: [] }]);
+  });
+
+  test('one missing image cannot be rolled back to until a clean-up finds it, and each clean-up looks', async () => {
+    const s = await scene();
+    await deploymentIn(s.stores, s.project, 'd4', { ...image('shop', 4), status: 'retired' });
+    await cleaned(s, 'a', lacking(2), { keepReleases: 4, now: NOW + 5 });
+    expect(await removedAt(s)).toEqual([null, NOW + 5, null]);
+    const back = { rollback_of: 'd2', ...image('shop', 2) };
+    expect(await codeOf(deploymentIn(s.stores, s.project, 'back', back))).toBe('no_release');
+    await cleaned(s, 'b', lacking(2), { keepReleases: 4, now: NOW + 10 });
+    expect(await removedAt(s)).toEqual([null, NOW + 5, null]);
+    expect(await cleaned(s, 'c', [], { keepReleases: 4, now: NOW + 15 })).toMatchObject({ state: 'done', missing: 0 });
+    expect(await removedAt(s)).toEqual([null, null, null]);
+    await deploymentIn(s.stores, s.project, 'back', back);
+  });
+
+  test('a missing image that no release needs any more is deleted, and pushes no other one out', async () => {
+    const s = await scene();
+    await deploymentIn(s.stores, s.project, 'd4', { ...image('shop', 4), status: 'retired' });
+    await cleaned(s, 'a', lacking(2), { keepReleases: 4 });
+    await cleaned(s, 'b', lacking(2), { keepReleases: 3 });
+    expect((await payload(s, 't-b')).repositories).toMatchObject([{ keep: [digest(4), digest(3), digest(2), digest(1)], remove: [] }]);
+    await cleaned(s, 'c', [], { keepReleases: 2, removed: 1 });
+    expect((await payload(s, 't-c')).repositories).toMatchObject([{ keep: [digest(4), digest(3)], remove: [digest(1), digest(2)] }]);
+    await cleaned(s, 'd', [], { keepReleases: 2 });
+    expect((await payload(s, 't-d')).repositories).toMatchObject([{ remove: [] }]);
+  });
+
+  test('images of a deleted project that were missing are deleted when they are back', async () => {
+    const s = await scene();
+    await cleaned(s, 'a', lacking(1), { removed: 0 });
+    await s.stores.projects.markDeleting(s.project.id, NOW);
+    await s.stores.projects.removeIfGone(s.project.id);
+    expect(await start(s, 3, 'b')).toBe('started');
+    expect((await payload(s, 't-b')).repositories).toMatchObject([{ remove: [digest(1), digest(2), digest(3)] }]);
+  });
+
+  test('a build that pushes the image again makes its releases possible again', async () => {
+    const s = await scene();
+    await cleaned(s, 'a', [], { keepReleases: 2, removed: 1 });
+    expect(await removedAt(s)).toEqual([NOW, null, null]);
+    const building = await deploymentIn(s.stores, s.project, 'd4', { status: 'building' });
+    await commit(s.stores, s.project.id, {
+      changeDeployments: [{ id: building.id, from: 'building', set: { status: 'built', ...image('shop', 1) } }],
+    });
+    expect(await removedAt(s)).toEqual([null, null, null]);
+  });
 });

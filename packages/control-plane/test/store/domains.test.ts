@@ -1,9 +1,10 @@
-/** Owners of custom domains: unique across projects, also under concurrent requests; a domain is kept for its last project for a while. */
+/** Owners of custom domains and domain prefixes: unique across projects, and kept for the last project for a while. */
 import { expect, test } from 'vitest';
 import type { DomainError } from '../../src/domain/errors.ts';
+import type { Plan } from '../../src/domain/plan.ts';
 import type { ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, routeOf, rowsOf, runOn } from './fixtures.ts';
+import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, projectInput, routeOf, rowsOf, runOn } from './fixtures.ts';
 
 const DAY = 86_400_000;
 const WWW = 'www.example.com';
@@ -118,4 +119,112 @@ test('a project cannot fill the table with domains that it gives up', async () =
   for (let i = 0; i < 11; i++) await set(stores, shop, batch(i));
   const error = (await set(stores, shop, batch(11)).catch((e: unknown) => e)) as DomainError;
   expect(error.fields).toMatchObject([{ field: 'domains', rule: 'max_kept' }]);
+});
+
+/** The next deployment of the project is live at this prefix, and the earlier one is retired. */
+async function goLive(stores: Stores, { id }: ProjectRecord): Promise<void> {
+  const project = await stores.projects.get(id);
+  const retire: Partial<Plan> = { changeDeployments: [{ id: `d-${project.name}`, from: 'running', set: { status: 'retired' } }] };
+  expect(await commit(stores, id, retire)).toBe('committed');
+  const node = await nodeIn(stores, `node-of-${project.name}`);
+  await deploymentIn(stores, project, `e-${project.name}`, { status: 'running', node_id: node.id, generation: 2 });
+  expect(await commit(stores, id, { route: { set: routeOf(project, `e-${project.name}`, node.id) } })).toBe('committed');
+}
+const takePrefix = async (stores: Stores, name: string, now: number): Promise<DomainError | string> =>
+  stores.projects.create(projectInput(name, { domain_prefix: 'shop' }), now).then(
+    (project) => project.domain_prefix,
+    (error: unknown) => error as DomainError,
+  );
+const prefixClaims = async (stores: Stores, id: string): Promise<Record<string, string>> =>
+  Object.fromEntries((await stores.policy.read(NOW)).projects.find((p) => p.id === id)?.claims?.map((c) => [c.prefix, c.claim]) ?? []);
+
+test('a prefix of a project that ran and moved is kept for it, and its own return gets a new claim', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  await publish(stores, shop);
+  const first = (await prefixClaims(stores, shop.id))['shop'];
+  await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW + 1);
+  // Its next deployment is live: nothing serves the old prefix.
+  await goLive(stores, shop);
+  const refused = await takePrefix(stores, 'other', NOW + DAY);
+  expect(refused).toMatchObject({ code: 'domain_prefix_taken', fields: [{ field: 'domain_prefix', rule: 'kept' }] });
+  expect((refused as DomainError).message).toContain(new Date(NOW + 1 + 7 * DAY).toISOString());
+  expect((refused as DomainError).message).not.toContain('moved');
+  const other = await projectIn(stores, 'elsewhere');
+  expect(await codeOf(stores.projects.patch(other.id, { domain_prefix: 'shop' }, NOW + DAY))).toBe('domain_prefix_taken');
+  await stores.projects.patch(shop.id, { domain_prefix: 'shop' }, NOW + DAY);
+  expect((await prefixClaims(stores, shop.id))['shop']).not.toBe(first);
+  await stores.projects.patch(shop.id, { domain_prefix: 'again' }, NOW + 2 * DAY);
+  expect(await takePrefix(stores, 'late', NOW + 9 * DAY)).toBe('shop');
+});
+
+test('the quarantine of a prefix begins when nothing serves it any more', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  await publish(stores, shop);
+  await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
+  await stores.domains.sweep(NOW + 10 * DAY);
+  await goLive(stores, shop);
+  expect(await takePrefix(stores, 'other', NOW + 16 * DAY)).toMatchObject({ code: 'domain_prefix_taken' });
+  await stores.domains.sweep(NOW + 17 * DAY);
+  expect(await takePrefix(stores, 'other', NOW + 17 * DAY)).toBe('shop');
+});
+
+test('a prefix of a project that never ran is free at once, that of a deleted project that ran is kept', async () => {
+  const stores = await open();
+  const typo = await projectIn(stores, 'typo', { domain_prefix: 'shop' });
+  await stores.projects.patch(typo.id, { domain_prefix: 'typo' }, NOW);
+  const shop = await projectIn(stores, 'shop', { domain_prefix: 'shop' });
+  await deploymentIn(stores, shop, 'd1', { status: 'retired' });
+  await stores.projects.markDeleting(shop.id, NOW);
+  expect(await stores.projects.removeIfGone(shop.id)).toBe(true);
+  expect(await takePrefix(stores, 'other', NOW + 6 * DAY)).toMatchObject({ fields: [{ rule: 'kept' }] });
+  expect(await takePrefix(stores, 'other', NOW + 7 * DAY + 1)).toBe('shop');
+});
+
+test('claims follow projects that an older version created, moved and deleted', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const shop = await projectIn(stores, 'shop');
+  await publish(stores, shop);
+  const gone = await projectIn(stores, 'gone');
+  await runOn(path, `delete from prefix_claims where project_id = '${shop.id}'`);
+  await runOn(path, `delete from projects where id = '${gone.id}'`);
+  await stores.domains.sweep(NOW);
+  expect(Object.keys(await prefixClaims(stores, shop.id))).toEqual(['shop']);
+  expect(await codeOf(projectIn(stores, 'next', { domain_prefix: 'gone' }))).toBe('domain_prefix_taken');
+  await runOn(path, `update projects set domain_prefix = 'moved' where id = '${shop.id}'`);
+  await runOn(path, `update routes set domain_prefix = 'moved' where project_id = '${shop.id}'`);
+  await runOn(path, `update deployments set domain_prefix = 'moved' where project_id = '${shop.id}'`);
+  await stores.domains.sweep(NOW + 1);
+  expect(Object.keys(await prefixClaims(stores, shop.id))).toEqual(['moved', 'shop']);
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ fields: [{ rule: 'kept' }] });
+});
+
+test('a rollback takes its prefix back, and not one that another project gave up recently', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  await publish(stores, shop);
+  await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
+  await goLive(stores, shop);
+  const first = (await prefixClaims(stores, shop.id))['shop'];
+  await deploymentIn(stores, await stores.projects.get(shop.id), 'back', {
+    generation: 3,
+    rollback_of: 'd-shop',
+    settings: { ...shop, domain_prefix: 'shop' },
+  });
+  const second = (await prefixClaims(stores, shop.id))['shop'];
+  expect(second).not.toBe(first);
+  // It is over: another project gets the prefix after the quarantine, gives it up, and keeps it for itself.
+  await commit(stores, shop.id, { changeDeployments: [{ id: 'back', from: 'pending', set: { status: 'retired' } }] });
+  await stores.domains.sweep(NOW);
+  const other = await stores.projects.create(projectInput('other', { domain_prefix: 'shop' }), NOW + 8 * DAY);
+  await deploymentIn(stores, other, 'd-other', { status: 'retired' });
+  await stores.projects.patch(other.id, { domain_prefix: 'other' }, NOW + 8 * DAY);
+  const again = deploymentIn(stores, await stores.projects.get(shop.id), 'again', {
+    generation: 4,
+    rollback_of: 'd-shop',
+    settings: { ...shop, domain_prefix: 'shop' },
+  });
+  expect(await codeOf(again)).toBe('domain_prefix_taken');
 });

@@ -95,3 +95,78 @@ test('no row is lost, and numbers of deleted rows are not used again', async () 
     expect(await db.selectFrom('tasks').select('id').execute()).toEqual([]);
   });
 });
+
+test('the prefixes of projects get claims: sessions of a project that never moved stay valid, and left prefixes are kept', async () => {
+  const path = freshPath();
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    await migrateBefore('0039', db, capabilities);
+    const project = (id: string, domain_prefix: string) => ({ ...PROJECT_ROW, id, name: id, domain_prefix });
+    const deployment = (id: string, project_id: string, domain_prefix: string) => ({ ...DEPLOYMENT_ROW, id, project_id, domain_prefix });
+    await db
+      .insertInto('projects')
+      .values([project('p1', 'stayed'), project('p2', 'moved')])
+      .execute();
+    await db
+      .insertInto('deployments')
+      .values([
+        { ...deployment('d1', 'p1', 'stayed'), status: 'running' },
+        { ...deployment('d2', 'p2', 'before'), status: 'retired' },
+        { ...deployment('d3', 'p2', 'typo'), status: 'failed', generation: 2 },
+      ])
+      .execute();
+  });
+  const stores = await open(path);
+  const claims = (await rowsOf(path, 'prefix_claims')).map((row) => [
+    row['prefix'],
+    row['id'],
+    row['project_id'],
+    row['released_at'] === null,
+  ]);
+  expect(claims.toSorted((a, b) => String(a[0]).localeCompare(String(b[0])))).toEqual([
+    ['before', 'left-p2', 'p2', false],
+    ['moved', 'moved-p2', 'p2', true],
+    ['stayed', 'first', 'p1', true],
+  ]);
+  expect((await stores.policy.read(NOW)).projects.map(({ claims: all }) => all)).toEqual([
+    [{ prefix: 'stayed', claim: 'first' }],
+    [
+      { prefix: 'before', claim: 'left-p2' },
+      { prefix: 'moved', claim: 'moved-p2' },
+    ],
+  ]);
+});
+
+test('containers that a contract-only agent started before the upgrade are listed, and missing images are looked for again', async () => {
+  const path = freshPath();
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    await migrateBefore('0041', db, capabilities);
+    await db.insertInto('projects').values(PROJECT_ROW).execute();
+    await db
+      .insertInto('nodes')
+      .values([
+        { ...node, schedulable: 1 },
+        { ...node, id: 'n2', hostname: 'berth', schedulable: 1, agent_version: '1' },
+      ])
+      .execute();
+    const ended = { ...DEPLOYMENT_ROW, status: 'retired', image_tag: 'r:5000/shop:1' };
+    const clean = { state: 'done', holds_builds: 0, images: 0, images_left: 0, requested_at: NOW, started_at: NOW + 1 };
+    await db
+      .insertInto('clean_ups')
+      .values({ id: 'c', ...clean, missing: 1, finished_at: NOW + 2 })
+      .execute();
+    await db
+      .insertInto('deployments')
+      .values([
+        { ...ended, node_id: 'n1', domain_prefix: 'old', image_digest: 'sha256:1', image_removed_at: NOW + 2 },
+        { ...ended, id: 'd2', generation: 2, node_id: 'n2', domain_prefix: 'old', image_digest: 'sha256:2', image_removed_at: NOW + 1 },
+        { ...ended, id: 'd3', generation: 3, status: 'running', node_id: 'n1' },
+      ])
+      .execute();
+  });
+  const stores = await open(path);
+  expect(await stores.unmanaged.left({ nodes: ['n1', 'n2'] })).toMatchObject([
+    { node_id: 'n1', container: 'svc-old', project: 'shop', deployment_id: 'd1', labelled: false },
+  ]);
+  const missing = (await rowsOf(path, 'deployments')).map((row) => row['image_missing']);
+  expect(missing).toEqual([1, null, null]);
+});

@@ -103,7 +103,9 @@ test('a prefix that a project gave up stays taken while it is or may be served',
   await commit(stores, shop.id, { route: { remove: { project_id: shop.id } } });
   expect(await codeOf(projectIn(stores, 'new', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
   await commit(stores, shop.id, { changeDeployments: [{ id: 'd1', from: 'running', set: { status: 'retired' } }] });
-  expect((await projectIn(stores, 'new', { domain_prefix: 'shop' })).domain_prefix).toBe('shop');
+  expect(await codeOf(projectIn(stores, 'new', { domain_prefix: 'shop' }))).toBe('domain_prefix_taken');
+  const after = NOW + 7 * 86_400_000;
+  expect((await stores.projects.create(projectInput('new', { domain_prefix: 'shop' }), after)).domain_prefix).toBe('shop');
   // A rollback to the old settings is refused completely.
   const now = await stores.projects.get(shop.id);
   expect(await codeOf(stores.flow.commit(planFor(now, { createDeployment: deploymentOf({ ...now, domain_prefix: 'shop' }, 'd2') })))).toBe(
@@ -153,7 +155,7 @@ test('a deleted project is marked once, refuses patches, and is removed with eve
   expect((await stores.deployments.events(['d1'])).get('d1')).toEqual([]);
   expect(await stores.logs.read('d1', 0, 10)).toEqual([]);
   expect(await stores.routes.all()).toEqual([]);
-  expect(await projectIn(stores)).toMatchObject({ name: 'shop' });
+  expect(await projectIn(stores, 'shop', { domain_prefix: 'again' })).toMatchObject({ name: 'shop' });
 });
 
 test('a list of containers made before a deploy task ended does not prove that no container is left', async () => {

@@ -5,6 +5,7 @@ import {
   DEVICE_TOKEN_SECONDS,
   type DeviceCodeSeen,
   type DeviceToken,
+  FIRST_CLAIM,
   type Identity,
   type LoginSeen,
   type Policy,
@@ -132,8 +133,18 @@ export function createControlPlane(): ControlPlane {
   const cp: ControlPlane = {
     policy: {
       projects: [
-        { id: 'p-alpha', name: 'alpha', hosts: ['alpha.berth.localhost'] },
-        { id: 'p-beta', name: 'beta', hosts: ['beta.berth.localhost'] },
+        {
+          id: 'p-alpha',
+          name: 'alpha',
+          hosts: ['alpha.berth.localhost'],
+          host_claims: [{ host: 'alpha.berth.localhost', claim: FIRST_CLAIM }],
+        },
+        {
+          id: 'p-beta',
+          name: 'beta',
+          hosts: ['beta.berth.localhost'],
+          host_claims: [{ host: 'beta.berth.localhost', claim: FIRST_CLAIM }],
+        },
       ],
       disabled_users: [],
       revoked_sessions: [],

@@ -12,13 +12,13 @@ import {
   mkdirSync,
   mkdtempSync,
   readFileSync,
-  renameSync,
   rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { exec, execOk } from '@berth/kit/exec';
+import { replaceFileSync } from '@berth/kit/write-file';
 import { Problem, WrongUsage } from '../lib/command.ts';
 import { PROGRAM_ENV } from '../lib/machine.ts';
 import type { Change } from './changes.ts';
@@ -56,7 +56,7 @@ function placed(target: string, write: (draft: string) => void): Change {
       rmSync(draft, { force: true });
       write(draft);
       chmodSync(draft, 0o644);
-      renameSync(draft, target);
+      replaceFileSync(draft, target);
     },
   };
 }

@@ -2,7 +2,6 @@
  * Settings of this machine: environment files (read by systemd and compose) and secrets, one file each. Every write is whole or not at
  * all: under another name first, flushed, then renamed.
  */
-import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
   chownSync,
@@ -11,17 +10,15 @@ import {
   fchmodSync,
   fchownSync,
   fstatSync,
-  fsyncSync,
   lstatSync,
   mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
-  writeSync,
 } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { join } from 'node:path';
+import { isTemporary, writeFileWholeSync } from '@berth/kit/write-file';
 import { Problem, wordsOf } from './command.ts';
 
 /** The folder of all settings. */
@@ -89,34 +86,11 @@ function setAccess(file: number, { mode, uid, gid }: Access): void {
   fchmodSync(file, mode);
 }
 
-/** Names end so while they are written. A killed run may leave one behind: `removeDrafts`. */
-const DRAFT = /^\.(.+)\.[0-9a-f]{12}\.tmp$/;
-
 export function writeText(path: string, text: string, { mode, uid, gid }: Access): void {
-  const draft = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`);
   try {
-    const file = openSync(draft, 'wx', 0o600);
-    try {
-      writeSync(file, text);
-      setAccess(file, { mode, uid, gid });
-      fsyncSync(file);
-    } finally {
-      closeSync(file);
-    }
-    renameSync(draft, path);
-    flushFolder(dirname(path));
+    writeFileWholeSync(path, text, { mode, owner: { uid, gid } });
   } catch (error) {
-    rmSync(draft, { force: true });
     throw new Problem(`${path} cannot be written: ${wordsOf(error)}`, { cause: error });
-  }
-}
-
-function flushFolder(path: string): void {
-  const folder = openSync(path, 'r');
-  try {
-    fsyncSync(folder);
-  } finally {
-    closeSync(folder);
   }
 }
 
@@ -141,7 +115,7 @@ export function hasAccess(path: string, { mode, uid, gid }: Access): boolean {
 /** Returns what a killed run left in a folder. */
 export const draftsIn = (folder: string): string[] =>
   readdirSync(folder)
-    .filter((name) => DRAFT.test(name))
+    .filter(isTemporary)
     .map((name) => join(folder, name));
 
 /** Removes what a killed run left in a folder, and returns the paths. */

@@ -7,14 +7,16 @@ import { previewDisk } from '../../domain/disk-preview.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { freeStorage } from '../../domain/placement.ts';
 import type { DrainRecord, NodeRecord } from '../../domain/records.ts';
+import type { UnmanagedContainer } from '../../domain/unmanaged.ts';
 import { changeDrain, newDrain, withFreshTries } from '../../flow/drain.ts';
 import { readDrainState } from '../../flow/drain-state.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
+import { byOf } from './deployments.ts';
 import { maySee, volumesView } from './volumes.ts';
-import { addressTakenView, copyView, diskView, drainView, nodeView } from '../views.ts';
+import { addressTakenView, copyView, diskView, drainView, nodeView, unmanagedView } from '../views.ts';
 
 export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeChangeLog }): void {
   const { stores, driver, changes, limits, now, nodeChanges } = deps;
@@ -30,6 +32,10 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     );
     const projectIds = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.project] ?? [])));
     const seen = await stores.projects.visible([...projectIds], access);
+    const left = (await stores.unmanaged.left({ nodes: nodes.map((n) => n.id) })).filter((c) => maySee(c, access));
+    const leftSeen = await stores.projects.visible([...new Set(left.map((c) => c.project_id))], access);
+    // A deleted project has no members: admins see what it left.
+    const shown = left.filter((c) => access.isAdmin || leftSeen.has(c.project_id));
     /** A container without the label has no project, so a token that is limited to projects does not see it. */
     const isSeen = ({ labels }: ObservedContainer): boolean => {
       const project = labels[LABELS.project];
@@ -43,13 +49,20 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
           address_taken: addressTakenView(node, all, now(), limits),
           quarantined: node.containers.filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
           copying: (copies.get(node.id) ?? []).map(copyView),
-          drain: node.drain === null ? null : await drainOf(node, node.drain, access),
+          unmanaged: shown.filter((c) => c.node_id === node.id).map((c) => unmanagedView(c, node.hostname)),
+          drain: node.drain === null ? null : await drainOf(node, node.drain, access, shown),
         })),
     );
   }
-  async function drainOf(node: NodeRecord, drain: DrainRecord, access: ProjectAccess): Promise<NonNullable<Node['drain']>> {
-    // A drain that has ended left nothing, and its node takes no work.
-    if (drain.finished_at !== null) return drainView(drain, [], new Map());
+  async function drainOf(
+    node: NodeRecord,
+    drain: DrainRecord,
+    access: ProjectAccess,
+    left: readonly UnmanagedContainer[],
+  ): Promise<NonNullable<Node['drain']>> {
+    const unmanaged = { hostname: node.hostname, left: left.filter((c) => c.node_id === node.id) };
+    // A drain that has ended left nothing that Berth can move, and its node takes no work.
+    if (drain.finished_at !== null) return drainView(drain, [], new Map(), unmanaged);
     const { remaining } = await readDrainState(stores, node, drain);
     const seen = await stores.projects.visible(
       remaining.map((l) => l.running.project_id),
@@ -57,7 +70,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     );
     const projects = await stores.projects.getMany([...seen]);
     const shown = remaining.filter((l) => seen.has(l.running.project_id));
-    return drainView(drain, shown, new Map(projects.map((p) => [p.id, p])));
+    return drainView(drain, shown, new Map(projects.map((p) => [p.id, p])), unmanaged);
   }
   const view = async (node: NodeRecord, access: ProjectAccess): Promise<Node> => {
     const [one] = await views([node], access);
@@ -87,6 +100,14 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
       if (deleting_at !== null) throw new DomainError('being_deleted', `${hostname} is being deleted`);
       return drain === null || drain.finished_at !== null ? newDrain(now()) : withFreshTries(drain, now());
     });
+    changes.notify('work');
+    return view(node, access);
+  });
+
+  route('confirmRemoved', async ({ params, user, access }) => {
+    const node = await stores.nodes.get(params.id);
+    await stores.unmanaged.confirm(node, params.container, byOf(user).name ?? 'an unknown user', now());
+    // Deployments and drains may be waiting for this.
     changes.notify('work');
     return view(node, access);
   });
@@ -130,5 +151,11 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
     return view(node, access);
   });
 
-  route('deleteNode', async ({ params, query, access }) => view(await driver.deleteNode(params.id, query.force ?? false), access));
+  route('deleteNode', async ({ params, query, access }) => {
+    const force = query.force ?? false;
+    // Their rows go with the node.
+    const left = force ? await stores.unmanaged.left({ nodes: [params.id], used: true }) : [];
+    const node = await view(await driver.deleteNode(params.id, force), access);
+    return force ? { ...node, unmanaged: left.filter((c) => maySee(c, access)).map((c) => unmanagedView(c, node.hostname)) } : node;
+  });
 }

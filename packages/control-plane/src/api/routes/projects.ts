@@ -15,7 +15,7 @@ import { checkIfMatch } from '../etag.ts';
 import { pageOf } from '../page.ts';
 import { summaryOf } from '../problem.ts';
 import { projectEtag } from '../resource-etags.ts';
-import { projectView } from '../views.ts';
+import { projectView, unmanagedView } from '../views.ts';
 import { byOf } from './deployments.ts';
 
 export function projectRoutes(route: Define, deps: ApiDeps): void {
@@ -146,9 +146,12 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     return view(project, call);
   });
 
-  route('deleteProject', async (call) =>
-    view(await driver.deleteProject(call.params.id, { volumes: call.query.volumes ?? false, guard: requireIfMatch(call) }), call),
-  );
+  route('deleteProject', async (call) => {
+    const project = await driver.deleteProject(call.params.id, { volumes: call.query.volumes ?? false, guard: requireIfMatch(call) });
+    const left = await stores.unmanaged.left({ project: project.id });
+    const nodes = new Map((await stores.nodes.getMany(left.map((c) => c.node_id))).map((n) => [n.id, n.hostname]));
+    return { ...(await view(project, call)), unmanaged: left.map((c) => unmanagedView(c, nodes.get(c.node_id) ?? c.node_id)) };
+  });
 }
 
 /** Only admins can list users, so only they can name members. A developer could also lock out everybody else. */

@@ -5,7 +5,8 @@
  *   listing | 32 bytes for each record (zeros: unknown) | header, JSON | SHA-256 of the header | its length, 4 bytes | magic
  */
 import { hash } from 'node:crypto';
-import { closeSync, fstatSync, ftruncateSync, openSync, renameSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync, ftruncateSync, openSync, writeSync } from 'node:fs';
+import { replaceFileSync } from '@berth/kit/write-file';
 import type { Skipped } from '@berth/wire/dataset';
 import { type Listing, readFully } from './listing.ts';
 
@@ -88,5 +89,5 @@ export function saveCache(
     for (let done = 0; done < part.length; ) done += writeSync(listing.fd, part, done, part.length - done, position + done);
     position += part.length;
   }
-  renameSync(listingPath, path);
+  replaceFileSync(listingPath, path);
 }

@@ -5,8 +5,9 @@
  *
  * This process must never open `<db>.lock` in another way: closing any descriptor of a file drops its POSIX locks.
  */
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
+import { writeFileWholeSync } from '@berth/kit/write-file';
 import Sqlite from 'better-sqlite3';
 import { StoreError } from './errors.ts';
 
@@ -32,8 +33,7 @@ export function takeFileLock(databasePath: string, now: number): () => void {
     );
   }
   const holder: Holder = { pid: process.pid, host: hostname(), since: new Date(now).toISOString() };
-  writeFileSync(`${holderPath}.new`, `${JSON.stringify(holder)}\n`, { mode: 0o600 });
-  renameSync(`${holderPath}.new`, holderPath);
+  writeFileWholeSync(holderPath, `${JSON.stringify(holder)}\n`);
   return () => {
     if (!lock.open) return;
     // The note goes before the lock: after the release it could be the note of the next holder.

@@ -16,6 +16,7 @@ import type { HookRecord } from '../../domain/hooks.ts';
 import type { DeviceCodeStatus } from '../../domain/identity-records.ts';
 import type { StoredKey } from '../../domain/git-hosts.ts';
 import type { StoppedFirst } from '../../domain/records.ts';
+import type { UnmanagedContainer } from '../../domain/unmanaged.ts';
 import type { VolumeCopy } from '../../domain/volume-copy.ts';
 
 /** 0 or 1 on both engines. */
@@ -93,6 +94,15 @@ export type Tables = {
   domain_claims: {
     host: string;
     /** Differs for each time that a project gets the domain: session cookies are bound to it. */
+    id: string;
+    project_id: string;
+    claimed_at: Ms;
+    /** Null: in use. */
+    released_at: Ms | null;
+  };
+  /** The same for domain prefixes. A prefix that its project gave up can still be served until the next deployment is live. */
+  prefix_claims: {
+    prefix: string;
     id: string;
     project_id: string;
     claimed_at: Ms;
@@ -188,6 +198,8 @@ export type Tables = {
     /** When a clean-up began to remove its image from the registry. `image_deleting` 1: the registry has not confirmed it. */
     image_removed_at: Generated<Ms | null>;
     image_deleting: Generated<Flag | null>;
+    /** 1: the registry lacked it at the last clean-up that looked, since `image_removed_at`. The next one looks again. */
+    image_missing: Generated<Flag | null>;
   };
   kept_settings: { project_id: string; digest: string; settings: Json };
   /** Only store/story.ts writes it. A repeated line is one row: `count` occurrences from `first_at` (null: one occurrence) to `at`. */
@@ -567,6 +579,8 @@ export type Tables = {
   clean_ups: Omit<CleanUpRecord, 'holds_builds' | Optional> & { holds_builds: Flag } & { [K in Optional]: Generated<CleanUpRecord[K]> };
   /** Images that deleted projects left in the registry. `repository` has no host. */
   orphan_images: { repository: string; digest: string; noted_at: Ms };
+  /** Containers on nodes with a contract-only agent (domain/unmanaged.ts). */
+  unmanaged_containers: Omit<UnmanagedContainer, 'labelled' | 'confirmed_at'> & { labelled: Flag; confirmed_at: Generated<Ms | null> };
   meta: { key: string; value: string };
   /** One row: the clock of every deadline (domain/uptime.ts). */
   uptime: { id: number; clock: UptimeMs };

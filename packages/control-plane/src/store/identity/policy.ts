@@ -13,6 +13,8 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
       (select count(*) from projects) as projects,
       (select sum(flow_version) from projects) as versions,
       (select max(created_at) from projects) as youngest,
+      (select count(*) from prefix_claims) as claims,
+      (select sum(claimed_at) from prefix_claims) as claimed,
       (select count(*) from users where disabled = 1) as disabled,
       (select value from meta where key = ${ACCESS_VERSION}) as access,
       (select count(*) from deleted_users) as deleted,
@@ -54,6 +56,8 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .where('released_at', 'is', null)
         .orderBy('host')
         .execute();
+      const prefixClaims = await tx.selectFrom('prefix_claims').select(['prefix', 'id', 'project_id']).orderBy('prefix').execute();
+      const prefixes = Map.groupBy(prefixClaims, (claim) => claim.project_id);
       const domains = Map.groupBy(claims, (claim) => claim.project_id);
       const disabled = await tx.selectFrom('users').select('email').where('disabled', '=', 1).orderBy('email').execute();
       const deleted = await tx
@@ -81,6 +85,7 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
           id,
           name,
           prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort(),
+          claims: (prefixes.get(id) ?? []).map((claim) => ({ prefix: claim.prefix, claim: claim.id })),
           auth_required: auth_required !== 0,
           auth_epoch,
           domains: (domains.get(id) ?? []).map((claim) => ({ host: claim.host, claim: claim.id })),

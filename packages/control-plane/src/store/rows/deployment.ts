@@ -31,6 +31,7 @@ export function deploymentColumns({
   secrets,
   created_by,
   phases,
+  image_missing: _missing,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -129,11 +130,13 @@ export function deploymentOf(row: Row<'deployments'>): DeploymentRecord {
     settings_digest: _digest,
     secrets: _secrets,
     image_deleting: _deleting,
+    image_missing,
     ...plain
   } = row;
   return {
     ...plain,
     settings: { ...laterDefaults(), ...(JSON.parse(settings) as OldSettings) },
+    ...(image_missing === 1 ? { image_missing: true } : {}),
     ...partsOf(row),
     placement: placement === null ? null : (JSON.parse(placement) as DeploymentRecord['placement']),
     losses: JSON.parse(losses) as DeploymentRecord['losses'],
