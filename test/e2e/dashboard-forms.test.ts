@@ -10,6 +10,7 @@ import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
 import { serveMock } from '../../packages/dashboard/mock/serve.ts';
 import { commandProblem } from '../known-command.ts';
+import { shippedRules } from '../shipped-rules.ts';
 import { buildDashboard } from '../../scripts/lib/dashboard.ts';
 
 const executablePath = findProgram('chromium');
@@ -334,6 +335,8 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       expect(paths.length).toBeGreaterThan(20);
       const found: Record<string, string[]> = {};
       const wrong: string[] = [];
+      const requested = new Set<string>();
+      page.on('request', (request) => void requested.add(new URL(request.url()).pathname));
       for (const path of paths) {
         await open(path);
         const texts = page.getByRole('button', { name: /^Copy the command berth / });
@@ -352,6 +355,14 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         }
       }
       expect(wrong).toEqual([]);
+      // A browser of a real installation reaches the control plane only through the proxy.
+      const leads = await shippedRules();
+      expect(requested.size).toBeGreaterThan(50);
+      for (const { file, toControlPlane } of leads)
+        expect(
+          [...requested].filter((path) => !toControlPlane(path)),
+          file,
+        ).toEqual([]);
     });
 
     it('each change in the sources has a row', () => {
@@ -410,6 +421,102 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await choose('More actions', 'Restart');
       await shownOnce('the second one is refused');
       expect(await shown('the first one is refused').count()).toBe(0);
+    });
+  });
+
+  describe('a choice that protects', () => {
+    beforeEach(start);
+    /** Waits until the form has sent it, and the field is empty for the next one. */
+    const emptied = (label: string) => waitFor(`${label} is empty`, async () => (await field(label).inputValue()) === '');
+    const secretBox = () => page.getByLabel(/^Secret: /);
+
+    it('the next value after a variable is a secret again', async () => {
+      await open('/projects/explorer/env');
+      await secretBox().uncheck();
+      await setSecret();
+      await emptied('Value');
+      expect(await secretBox().isChecked()).toBe(true);
+      await fill('Name', 'NEXT');
+      await fill('Value', 'hidden');
+      await press('Save');
+      await page.getByRole('table', { name: 'Secrets' }).getByText('NEXT', { exact: true }).waitFor();
+      expect(await page.getByRole('table', { name: 'Environment variables' }).getByText('NEXT', { exact: true }).count()).toBe(0);
+    });
+
+    it.each([
+      ['STRIPE_API_KEY', 'x', true],
+      ['db_password', 'x', true],
+      ['GITHUB_TOKEN', 'x', true],
+      ['DATABASE_URL', 'postgres://app:pw@db/app', true],
+      ['API_URL', 'https://api.example.org', false],
+      ['LOG_LEVEL', 'debug', false],
+      ['KEYBOARD', 'de', false],
+    ])('a variable %s with %s: the form asks whether it is a secret: %s', async (name, value, asks) => {
+      await open('/projects/explorer/env');
+      await secretBox().uncheck();
+      await fill('Name', name);
+      await fill('Value', value);
+      const warning = page.getByRole('status').filter({ hasText: /looks like a secret/ });
+      await waitFor('the form has decided', async () => (await warning.count()) === (asks ? 1 : 0));
+      await secretBox().check();
+      await waitFor('a secret needs no warning', async () => (await warning.count()) === 0);
+    });
+
+    it('texts of one project are not those of the next one', async () => {
+      await open('/projects/shop/env');
+      await page.getByRole('table', { name: 'Secrets' }).waitFor();
+      await open('/projects/explorer/env');
+      // The page of the other project comes from memory, without a moment in which it loads.
+      await page.evaluate("history.pushState({}, '', '/projects/shop/env'); dispatchEvent(new PopStateEvent('popstate', { state: {} }))");
+      await page.getByRole('heading', { level: 1, name: 'shop', exact: true }).waitFor();
+      await page.goBack();
+      await page.getByRole('heading', { level: 1, name: 'explorer', exact: true }).waitFor();
+      await fill('Name', 'OF_EXPLORER');
+      await fill('Value', 'a secret of explorer');
+      await page.goForward();
+      await page.getByRole('heading', { level: 1, name: 'shop', exact: true }).waitFor();
+      expect([await field('Name').inputValue(), await field('Value').inputValue()]).toEqual(['', '']);
+    });
+
+    it('a name that was typed to confirm is typed again after the dialog was closed', async () => {
+      await open('/projects/explorer/settings');
+      await press('Delete …');
+      await fill('Type explorer to confirm', 'explorer');
+      await confirm('Keep as it is');
+      await press('Delete …');
+      expect(await field('Type explorer to confirm').inputValue()).toBe('');
+    });
+
+    it('the next person and the next token get the least role again, and a limit to projects stays', async () => {
+      await open('/people');
+      await fill('E-mail address', 'root@example.org');
+      await select('Role', 'admin');
+      await press('Add');
+      await emptied('E-mail address');
+      expect(await field('Role').inputValue()).toBe('viewer');
+      await open('/account');
+      await fill('Name', 'ci');
+      await select('Role', 'developer');
+      await fill('Valid for \\(days\\)', '365');
+      await page.getByLabel('Only these projects').first().fill('shop');
+      await page.keyboard.press('Enter');
+      await press('Create');
+      await emptied('Name');
+      expect(await field('Role').inputValue()).toBe('viewer');
+      expect(await field('Valid for \\(days\\)').inputValue()).toBe('90');
+      expect(await page.getByText('shop', { exact: true }).first().isVisible()).toBe(true);
+    });
+  });
+
+  describe('what the person just did', () => {
+    beforeEach(start);
+
+    it('a rollback is named at the project and at its deployment', async () => {
+      await open('/deployments/dep-explorer-12');
+      await press('Roll back to this');
+      await page.getByText(/rolled back from #14/).waitFor();
+      await page.getByRole('link', { name: 'Project explorer' }).click();
+      await page.getByText(/serves .*rolled back from #14/).waitFor({ timeout: 30_000 });
     });
   });
 

@@ -1,5 +1,5 @@
 /** The whole sign-in as a person sees it: the real Traefik, a real OpenID provider, headless Chromium. */
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -428,6 +428,35 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     expect(await tab.evaluate('document.cookie')).toBe('');
     await tab.goto(`${world.berth.publicUrl}/account`);
     await tab.getByText(`${GRACE.email}, role admin`).waitFor();
+
+    // Every page, as visitors of a real installation get it: the tests of the dashboard ask the control plane without a proxy.
+    const router = await readFile(join(repositoryRoot, 'packages/dashboard/src/app/router.tsx'), 'utf8');
+    const { items } = await world.berth.api.call('listDeployments', { query: { limit: 1 } });
+    const nodes = await world.berth.api.call('listNodes', { query: { limit: 1 } });
+    const values = { deployments: items[0]?.id, nodes: nodes.items[0]?.hostname, projects: 'alpha', datasets: 'none' };
+    const tabs = ['logs', 'metrics', 'env', 'data', 'domains', 'hook', 'members', 'settings'];
+    const pages = [...router.matchAll(/^ {2}at\('([^']+)'/gm)].flatMap(([, path = '']) => {
+      const filled = path.replace(/^\/(\w+)\/\$\w+/, (_all: string, noun: keyof typeof values) => `/${noun}/${values[noun] ?? ''}`);
+      return filled.endsWith('$tab') ? tabs.map((name) => filled.replace('$tab', name)) : [filled];
+    });
+    expect(pages.length).toBeGreaterThan(20);
+    const failed: string[] = [];
+    tab.on('response', (answer) => {
+      // The project has no hook, and the name of the dataset is of none.
+      if (answer.status() >= 400 && !/\/hook$|\/datasets\/none/.test(answer.url())) failed.push(`${answer.status()} ${answer.url()}`);
+    });
+    for (const path of pages) {
+      await tab.goto(world.berth.publicUrl + path);
+      await tab.locator('h1').waitFor();
+      await waitFor(
+        `${path} has loaded`,
+        async () => (await tab.getByText(/^Loading /).count()) + (await tab.locator('[data-ghost]').count()) === 0,
+      );
+      for (const text of await tab.getByText(/^(Loading|Saving|This page).* failed/).allTextContents()) failed.push(`${path}: ${text}`);
+    }
+    expect(failed).toEqual([]);
+    await tab.goto(`${world.berth.publicUrl}/system`);
+    await tab.getByRole('table', { name: 'Parts of the control plane' }).getByText('database').waitFor();
 
     // The session ends while somebody types: the login opens in a tab of its own, and the page keeps the text.
     await tab.goto(`${world.berth.publicUrl}/projects/alpha/settings`);

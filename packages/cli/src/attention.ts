@@ -48,7 +48,7 @@ export async function overview(client: Client): Promise<Overview> {
         health.status,
         name(d),
         `${health.status}${health.detail === null ? '' : `: ${health.detail}`}`,
-        health.status === 'drifted' ? `berth deploy ${name(d)}` : `berth status ${name(d)}`,
+        health.status === 'drifted' && (d.rolled_back_from ?? null) === null ? `berth deploy ${name(d)}` : `berth status ${name(d)}`,
       );
   }
   for (const project of projects) {

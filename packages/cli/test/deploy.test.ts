@@ -232,7 +232,7 @@ describe('in a terminal', () => {
     await served.api.call('cancelDeployment', { params: { id: await newest(id) } });
     const { code, err } = await running;
     expect(code).toBe(1);
-    expect(stripVTControlCharacters(err).trimEnd().split('\n').at(-1)).toBe('next:   berth deploy, to deploy again');
+    expect(stripVTControlCharacters(err).trimEnd().split('\n').at(-1)).toBe('next:   berth status, to see what serves');
   });
 
   test.each([{ NO_COLOR: '1' }, { TERM: 'dumb' }])('%j: plain lines without any escape code', async (env) => {

@@ -250,3 +250,48 @@ describe('--json', () => {
     expect(ADMIN).toContain('@');
   });
 });
+
+describe('no line advises what undoes the change that somebody just made', () => {
+  let who: Person;
+  let world: World;
+  let first = '';
+  let project = '';
+  beforeAll(async () => {
+    who = await signedIn(served.url);
+    world = await createWorld(served.api);
+    const body = { name: 'undo', domain_prefix: 'undo', git_url: 'https://git.example/undo.git', env: { A: '1' } };
+    project = String((await served.api.call('createProject', { body })).json['id']);
+    first = await world.live(project);
+    await served.api.call('patchProject', { params: { id: project }, body: { env: { A: 'bad' } } });
+    await world.live(project);
+  });
+  const both = async (argv: string[], given: Parameters<Person['berth']>[1] = {}): Promise<string> => {
+    const { out, err } = await who.berth(argv, given);
+    return out + err;
+  };
+  const setA = () => both(['env', 'set', 'B', '--project', 'undo'], { stdin: 'x' });
+
+  test('a change says to deploy it', async () => {
+    expect(await setA()).toContain('next: berth deploy undo, to use it');
+  });
+  test('a rolled back project is not to be deployed again', async () => {
+    const back = await served.api.call('rollback', { params: { id: project }, body: { deployment_id: first } });
+    await world.deployedAgain(String(back.json['id']));
+    const told = await both(['status', 'undo']);
+    expect(told).toContain('rolled back from deployment 2');
+    expect(told).toContain('health: healthy');
+    expect(await both(['status', '--all'])).not.toMatch(/berth deploy undo/);
+    expect(await both(['deployment', 'show', String(back.json['id'])])).toMatch(/rolled back from +deployment 2/);
+    const changed = await setA();
+    expect(changed).not.toContain('next:');
+    expect(changed).toContain('undo was rolled back from deployment 2');
+    await served.api.call('patchProject', { params: { id: project }, body: { env: { A: 'better' } } });
+    expect(await both(['status', '--all'])).toMatch(/undo: drifted: .*env changed since the rollback[^\n]*\n +next: berth status undo/);
+  });
+  test('a stopped project is not to be started, nor deployed', async () => {
+    const stopped = await both(['stop', 'undo']);
+    expect(stopped).toContain('undo is stopped');
+    for (const text of [stopped, await both(['status', 'undo']), await setA(), await both(['project', 'edit', 'undo', '--branch', 'next'])])
+      expect(text).not.toMatch(/next: berth (?:start|deploy)/);
+  });
+});

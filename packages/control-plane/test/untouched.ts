@@ -14,6 +14,7 @@ export const UNTOUCHED: Omit<DeploymentRecord, Which> = {
   commit_author: null,
   phases: null,
   rollback_of: null,
+  rolled_back: null,
   error: null,
   cancel_requested_at: null,
   commit: null,

@@ -12,6 +12,7 @@ import type { Node } from '@berth/wire/node';
 import type { Project } from '@berth/wire/project';
 import type { Route } from '@berth/wire/route';
 import { type AnswerOf, ROUTES, type RouteName } from '@berth/wire/routes';
+import type { SystemReadiness } from '@berth/wire/system';
 import type { User } from '@berth/wire/user';
 import { type Role, ROLES } from '@berth/wire/vocabulary';
 import type { TSchema } from 'typebox';
@@ -241,6 +242,7 @@ const HANDLERS: Handlers = {
   version: () => ({ version: '0.1.0', commit: '5bc2aec', node: '24.22.1', schema: '0034', oldest_agent: '0.1.0' }),
 
   system: () => ({
+    readiness: READY,
     settings: [
       { name: 'AGENT_SECRET', value: null, source: 'hidden', doc: 'Secret of the agents' },
       { name: 'BASE_DOMAIN', value: 'apps.example.org', source: 'set', doc: 'Projects are published at PREFIX.BASE_DOMAIN' },
@@ -365,7 +367,11 @@ const HANDLERS: Handlers = {
   },
 
   createDeployment: (call) => deploy(call, { trigger: 'api' }),
-  rollback: (call) => deploy(call, { trigger: 'rollback', rollback_of: (call.body['deployment_id'] as string | undefined) ?? null }),
+  rollback: (call) => {
+    const live = call.world.deployment(projectOf(call).running_deployment_id ?? '');
+    const rollback_of = (call.body['deployment_id'] as string | undefined) ?? null;
+    return deploy(call, { trigger: 'rollback', rollback_of, rolled_back_from: live?.generation ?? null });
+  },
   restartProject: (call) => deploy(call, { trigger: 'restart' }),
   startProject: (call) => deploy(call, { trigger: 'start' }),
   stopProject: (call) => changeProject(call, (of) => void (of.stopped = true)),
@@ -703,7 +709,7 @@ const TABLE = (Object.entries(ROUTES) as [RouteName, Route][])
   })
   .toSorted((a, b) => a.names.length - b.names.length); // /api/nodes/join-tokens is not a node
 
-const READY = {
+const READY: SystemReadiness = {
   status: 'ready',
   parts: [
     { name: 'database', ok: true, required: true, detail: 'SQLite, schema 0034' },
@@ -729,7 +735,7 @@ export function createMock({ scenario = 'usual', role = 'admin' }: MockOptions =
       choose(url, response);
       return true;
     }
-    if (!/^\/(?:api|readyz|_oauth)(?:\/|$)/.test(url.pathname)) return false;
+    if (!/^\/(?:api|_oauth)(?:\/|$)/.test(url.pathname)) return false;
     const cookies = cookiesOf(request);
     const wanted = SCENARIOS.find((name) => name === cookies.get('mock_scenario')) ?? scenario;
     const as = ROLES.find((name) => name === cookies.get('mock_role')) ?? role;
@@ -765,10 +771,6 @@ async function answer({ request, response, url, world, scenario, role, signedOut
     return;
   }
   if (scenario === 'slow') await pause(SLOW_MS);
-  if (url.pathname === '/readyz') {
-    send(response, 200, READY);
-    return;
-  }
   const rows = TABLE.filter(({ pattern }) => pattern.test(url.pathname));
   const found = rows.find(({ route }) => route.method === request.method);
   if (found === undefined)

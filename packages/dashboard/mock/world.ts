@@ -98,7 +98,7 @@ function advance(world: World, rows: Deployment[], index: number, row: Deploymen
   const status = row.cancel_requested ? 'cancelled' : stateAfter(age);
   if (status === row.status) return;
   const on = world.nodes.find(({ role, status: is, schedulable }) => role === 'deploy' && is === 'online' && schedulable) ?? null;
-  const { rollback_of, created_by, trigger, note } = row;
+  const { rollback_of, rolled_back_from, created_by, trigger, note } = row;
   const next = deployment({
     project: of,
     generation: row.generation,
@@ -106,7 +106,7 @@ function advance(world: World, rows: Deployment[], index: number, row: Deploymen
     age,
     node: on,
     nodes: world.nodes,
-    given: { rollback_of, created_by, trigger, note },
+    given: { rollback_of, rolled_back_from: rolled_back_from ?? null, created_by, trigger, note },
   });
   rows[index] = next;
   if (status === 'running') {

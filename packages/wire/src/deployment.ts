@@ -55,6 +55,13 @@ export const DeploymentItem = Type.Object({
   waiting: orNull(Type.String({ description: 'why it waits; null: it does not wait' })),
   cancel_requested: Type.Boolean(),
   rollback_of: orNull(Id),
+  rolled_back_from: Type.Optional(
+    orNull(
+      Type.Integer({
+        description: 'number of the deployment that a rollback replaced; a restart or a move of the rolled back version keeps it',
+      }),
+    ),
+  ),
   created_by: orNull(CreatedBy),
   trigger: orNull(literals(TRIGGERS)),
   branch: orNull(Type.String()),

@@ -23,7 +23,27 @@ export const BackupEntry = Type.Object({
   finished_at: orNull(Type.Unsafe<Time>({ ...Time, description: 'null: it is being made, or its process died' })),
 });
 
+export const SystemReadiness = Type.Object({
+  status: literals(['ready', 'degraded', 'not_ready']),
+  parts: Type.Array(
+    Type.Object({
+      name: Type.String(),
+      ok: Type.Boolean(),
+      required: Type.Boolean({ description: 'true: without this part the control plane cannot serve' }),
+      detail: Type.String(),
+    }),
+  ),
+  notes: Type.Array(Type.String(), { description: 'warnings about settings, certificates and nodes' }),
+});
+export type SystemReadiness = Static<typeof SystemReadiness>;
+
 export const System = Type.Object({
+  readiness: Type.Optional(
+    Type.Unsafe<SystemReadiness>({
+      ...SystemReadiness,
+      description: 'what /readyz of the control plane answers; absent: an earlier version answers',
+    }),
+  ),
   settings: Type.Array(SettingInForce, { description: 'of the control plane that answers, by name' }),
   backups: Type.Object({
     interval_seconds: orNull(Type.Number({ description: 'BACKUP_INTERVAL; null: no scheduled backups' })),

@@ -28,7 +28,7 @@ export const LIFECYCLE_COMMANDS: readonly Command[] = [
       const before = await cli.project(named);
       const project = await cli.client().call('stopProject', { params: { id: before.id } });
       cli.print(project, () => `${project.name} is ${before.stopped ? 'stopped already' : 'stopped'}`);
-      cli.say(`next: berth start ${project.name}`);
+      cli.say(`to start it again: berth start ${project.name}`);
     },
   },
   {

@@ -4,6 +4,8 @@ import type { RepositoryFound } from '@berth/wire/repository-look';
 import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
+import type { Project } from '@berth/wire/project';
+import { sayHowToApply } from '../project/apply.ts';
 import { CliError, EXIT, usage } from '../problem.ts';
 import { writeLink } from '../project/link.ts';
 import { lookAt } from '../project/look.ts';
@@ -157,14 +159,14 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     args: [PROJECT_ARGUMENT],
     options: [...patchFlags.options, DATASET, VOLUME],
     aboutProject: true,
-    routes: ['patchProject', 'listDatasets'],
+    routes: ['patchProject', 'listDatasets', 'getDeployment'],
     async run(cli, [named], options) {
       const body = { ...patchFlags.read(options), ...(await datasetsOf(cli, options)), ...volumesOf(options) };
       if (Object.keys(body).length === 0) throw usage('nothing was given to change', 'berth project edit --help');
       const { id } = await cli.project(named);
       const project = await cli.client().call('patchProject', { params: { id }, body });
       cli.print(project, () => `changed ${Object.keys(body).join(', ')} of ${project.name}`);
-      if (project.running_deployment_id !== null) cli.say(`next: berth deploy ${project.name}`);
+      await sayHowToApply(cli, project);
     },
   },
   {
@@ -221,13 +223,13 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     summary: 'Set an environment variable; its value comes from standard input',
     args: [NAME],
     aboutProject: true,
-    routes: ['putEnv'],
+    routes: ['putEnv', 'getDeployment'],
     async run(cli, args) {
       const name = nameArgument(args, 'env set');
       const project = await cli.project();
       const value = await readValue(cli.io, `Value of ${name}`, false);
       const changed = await cli.client().call('putEnv', { params: { id: project.id, name }, body: { value } });
-      sayEnv(cli, changed, `set ${name} of ${project.name}`);
+      await sayEnv(cli, changed, `set ${name} of ${project.name}`);
     },
   },
   {
@@ -235,18 +237,18 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     summary: 'Remove an environment variable',
     args: [NAME],
     aboutProject: true,
-    routes: ['deleteEnv'],
+    routes: ['deleteEnv', 'getDeployment'],
     async run(cli, args) {
       const project = await cli.project();
       const changed = await cli.client().call('deleteEnv', { params: { id: project.id, name: argument(args, 0) } });
-      sayEnv(cli, changed, `removed ${argument(args, 0)} of ${project.name}`);
+      await sayEnv(cli, changed, `removed ${argument(args, 0)} of ${project.name}`);
     },
   },
 ];
 
-function sayEnv(cli: Cli, project: { name: string; env_names: string[]; running_deployment_id: string | null }, text: string): void {
+async function sayEnv(cli: Cli, project: Project, text: string): Promise<void> {
   cli.print({ project: project.name, env_names: project.env_names }, () => text);
-  if (project.running_deployment_id !== null) cli.say(`next: berth deploy ${project.name}, to use it`);
+  await sayHowToApply(cli, project, ', to use it');
 }
 
 /** Returns the volumes of `--volume`; nothing if the option is not given. */

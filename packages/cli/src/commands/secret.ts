@@ -3,6 +3,7 @@ import { ROUTES } from '@berth/wire/routes';
 import type { Secret } from '@berth/wire/secret';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
+import { sayHowToApply } from '../project/apply.ts';
 import { usage } from '../problem.ts';
 import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
@@ -48,7 +49,7 @@ export const SECRET_COMMANDS: readonly Command[] = [
     args: [NAME],
     options: setFlags.options,
     aboutProject: true,
-    routes: ['putSecret'],
+    routes: ['putSecret', 'getDeployment'],
     async run(cli, args, options) {
       const name = nameArgument(args, 'secret set');
       const project = await cli.project();
@@ -56,7 +57,7 @@ export const SECRET_COMMANDS: readonly Command[] = [
       if (value === '') throw usage(`the value of ${name} is empty`, `give it on standard input: berth secret set ${name} < FILE`);
       const secret = await cli.client().call('putSecret', { params: { id: project.id, name }, body: { value, ...setFlags.read(options) } });
       cli.print(secret, () => `set ${name} of ${project.name} (fingerprint ${secret.fingerprint.slice(0, 12)})`);
-      if (project.running_deployment_id !== null) cli.say(`next: berth deploy ${project.name}, to use it`);
+      await sayHowToApply(cli, project, ', to use it');
     },
   },
   {

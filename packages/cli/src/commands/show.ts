@@ -17,6 +17,7 @@ export function printDeployment(cli: Cli, d: Deployment): string {
     ['commit', d.commit === null ? null : `${d.commit} ${d.commit_message?.split('\n')[0] ?? ''}`],
     ['branch', d.branch],
     ['rollback of', d.rollback_of],
+    ['rolled back from', (d.rolled_back_from ?? null) === null ? null : `deployment ${d.rolled_back_from}`],
     ['requested', `${ago(d.created_at, now)} by ${d.created_by?.name ?? 'unknown'} (${d.trigger ?? 'unknown'})`],
     ['address', d.url],
     ['note', d.note],

@@ -147,6 +147,8 @@ function projectStatus(cli: Cli, project: Project, running: Deployment | null, l
       `${paint('bold', project.name)} serves ${running.commit?.slice(0, 8) ?? 'an unknown commit'}${running.commit_message === null ? '' : ` “${oneLine(running.commit_message.split('\n')[0] ?? '')}”`} ` +
         `at ${project.url} from ${node ?? 'a node'}; it went live ${ago(running.finished_at, io.now())}${data === '' ? '' : `, on ${data}`}`,
     );
+    const from = running.rolled_back_from ?? null;
+    if (from !== null) lines.push(`rolled back from deployment ${from}; berth deploy builds the newest commit of ${project.branch}`);
     const { health } = running;
     const colour = health?.status === 'healthy' ? 'green' : 'yellow';
     lines.push(
@@ -165,7 +167,7 @@ function projectStatus(cli: Cli, project: Project, running: Deployment | null, l
       `deployment ${latest.generation} (${ago(latest.created_at, io.now())}): ${what}${latest.waiting === null ? '' : `, waiting: ${oneLine(latest.waiting)}`}`,
     );
     lines.push(`next: ${latest.finished_at === null ? `berth deployment watch ${latest.id}` : `berth logs ${latest.id} --build`}`);
-  } else if (project.stopped) lines.push(`next: berth start ${project.name}`);
+  } else if (project.stopped) lines.push(`to start it again: berth start ${project.name}`);
   else if (running === null) lines.push(`next: berth deploy ${project.name}`);
   if (project.deleting) lines.push('it is being deleted');
   return lines.join('\n');

@@ -72,7 +72,7 @@ const IN_REPOSITORY = [
 function nextFor(d: Deployment, project: string): string {
   const code = d.error?.code ?? '';
   if (d.status === 'superseded') return 'berth status, to see the deployment that replaced it';
-  if (d.status === 'cancelled') return 'berth deploy, to deploy again';
+  if (d.status === 'cancelled') return 'berth status, to see what serves';
   if (code === 'container_wrong_port')
     return `berth project edit ${project} --container-port PORT, or change the port in the application; then berth deploy`;
   if (code === 'git_unknown_branch') return `push the branch, or berth project edit ${project} --branch BRANCH; then berth deploy`;

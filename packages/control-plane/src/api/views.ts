@@ -116,6 +116,7 @@ export function deploymentItem(
     waiting: d.waiting,
     cancel_requested: d.cancel_requested_at !== null,
     rollback_of: d.rollback_of,
+    rolled_back_from: d.rolled_back?.from ?? null,
     created_by: d.created_by,
     trigger: d.trigger,
     branch: d.branch,

@@ -60,6 +60,12 @@ export type StoppedFirst = 'asked' | 'stopped';
 
 export type PhaseRecord = { name: PhaseName; started_at: number; ended_at: number | null };
 
+/**
+ * A rollback. `from`: number of the deployment that it replaced. `set_aside`: project settings that differ from the release that came back,
+ * each with a digest of its value at that moment. They are no drift, until somebody changes them again.
+ */
+export type RolledBack = { from: number; set_aside: Readonly<Record<string, string>> };
+
 export type DeploymentRecord = {
   id: string;
   project_id: string;
@@ -77,6 +83,8 @@ export type DeploymentRecord = {
   phases: PhaseRecord[] | null;
   /** The deployment whose release is deployed again, without a build. */
   rollback_of: string | null;
+  /** Null: not a rollback, nor a restart or move of one. */
+  rolled_back: RolledBack | null;
   error: Failure | null;
   cancel_requested_at: number | null;
   commit: string | null;
@@ -138,6 +146,7 @@ export type DeploymentSummary = Pick<
   | 'commit_author'
   | 'phases'
   | 'rollback_of'
+  | 'rolled_back'
   | 'error'
   | 'waiting'
   | 'image_removed_at'

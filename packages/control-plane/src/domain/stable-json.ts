@@ -6,3 +6,14 @@ export function stableJson(value: unknown): string {
       : v,
   );
 }
+
+/** Equal values have equal digests. It is no cryptographic hash: 64 bits, to notice that a value changed. */
+export function digestOf(value: unknown): string {
+  const text = stableJson(value) ?? '';
+  let [a, b] = [0x811c9dc5, 0x1000193];
+  for (let i = 0; i < text.length; i++) {
+    a = Math.imul(a ^ text.charCodeAt(i), 0x01000193);
+    b = Math.imul(b ^ text.charCodeAt(i), 0x85ebca6b) + i;
+  }
+  return [a, b].map((half) => (half >>> 0).toString(16).padStart(8, '0')).join('');
+}

@@ -1,6 +1,12 @@
 /** The record of a copy of volumes; domain/volumes.ts has its states. */
 type VolumeCopyState = 'incoming' | 'current' | 'left' | 'kept' | 'deleting';
 
+/**
+ * Containers of the project on the node of a copy when the move began, and when each started by the clock of its node: a container that
+ * runs later, or started again, may have written. `proven_at`: when both ends had reported equal files, by the uptime clock.
+ */
+export type MoveWitness = { containers: Readonly<Record<string, string | null>>; proven_at: number | null };
+
 export type VolumeCopy = {
   id: string;
   project_id: string;
@@ -19,6 +25,8 @@ export type VolumeCopy = {
   source: string | null;
   /** Digest of its files as its node reported it at the end of the last move; null: not proven. */
   digest: string | null;
+  /** Set on both copies of a move, until it ends. Null in a move that an earlier version of Berth began. */
+  seen: MoveWitness | null;
   created_at: number;
   changed_at: number;
 };

@@ -16,6 +16,7 @@
  */
 import type { FailureCode } from '@berth/wire/errors';
 import { whyNotProject } from '@berth/wire/can';
+import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
@@ -38,6 +39,7 @@ import { noNodeCan, secretNeeds, secretsLine } from './secrets.ts';
 import {
   type MoveProblem,
   dropIncoming,
+  endMove,
   incomingOf,
   isMoving,
   isStillAway,
@@ -46,16 +48,19 @@ import {
   moveReported,
   moveVolumes,
   mountVolumes,
+  notConfirmed,
   pinOf,
+  saveProven,
   volumesAway,
   volumesMounted,
+  whyNotMounted,
 } from './volumes.ts';
 import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import { addCopied, addNotes, keepFacts, learned } from './learned.ts';
 import { retireEnded } from './retired.ts';
 import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
-import { endLeave, leaveEnded, volumesLeave } from './leave.ts';
+import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
 import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
@@ -132,7 +137,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
 
 const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
   /** A copy that no container used yet: the data is still where it was. */
-  drop_copy: dropIncoming,
+  drop_copy: (draft, d) => dropIncoming(draft, d),
   /** Voids the leases: later reports of their agents are refused, and the agents discard their work. */
   end_tasks(draft, d) {
     for (const task of draft.openTasks(d)) if (task.kind !== 'retire') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
@@ -194,6 +199,8 @@ export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Pl
       );
     else if (event.type === 'observed') sweep(draft, d, event);
   }
+  // A container that should be stopped may run beside a copy of its volumes, whatever deployment it is of.
+  if (event.type === 'observed' && event.container !== null) endVoidMove(draft);
   return draft.plan;
 }
 
@@ -213,7 +220,7 @@ export function request(input: DeploymentRequest, facts: Facts): Plan {
 
   // This plan changes the state of older deployments only.
   const draft = createDraft(facts, 'superseded');
-  const created = newDeployment(input, project, now, facts.uptime.at);
+  const created = newDeployment({ ...input, live: facts.live.find((d) => d.status === 'running') ?? null }, project, now, facts.uptime.at);
   for (const older of facts.live) {
     if (!isBefore(older.status)) continue;
     const hasWorked = older.status !== 'pending';
@@ -348,6 +355,7 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   const wanted = wantedOf(d.settings.datasets, facts.datasets);
   // A restart and a start find the image on the node. Another node takes it if this one cannot.
   const stays = d.settings.replace === 'recreate' || d.trigger === 'restart' || d.trigger === 'start';
+  endVoidMove(draft);
   const pin = pinOf(draft, d);
   const leaves = leavingNode(draft, pin);
   const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...(leaves === null ? [] : [moveNeed])];
@@ -357,8 +365,11 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (away !== null) return wait(draft, d, away.code, away.why, away.plain);
   const moving = isMoving(draft);
   if (moving !== null) return waitForOwnWork(draft, d, moving);
-  const home = leaves === null || pin === null ? (pin?.node_id ?? null) : (incomingOf(draft, pin)?.node_id ?? null);
-  const question = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch, needs, home };
+  const arrived = leaves === null || pin === null ? null : incomingOf(draft, pin);
+  const home = leaves === null ? (pin?.node_id ?? null) : (arrived?.node_id ?? null);
+  const asked = { wanted, losses: d.losses, runsOn: running?.node_id ?? null, stays, arch: d.image_arch, needs, home };
+  const question = arrived === null || !isBetterElsewhere(draft, d, asked) ? asked : { ...asked, home: null };
+  if (question !== asked) endMove(draft, d, `${arrived?.hostname} cannot run the project now, and another node can`);
   const placement = choose(question, facts.nodes, facts);
   const node = draft.node(placement.winner);
   if (node === undefined) {
@@ -373,8 +384,14 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   if (isRemoving) return waitForOwnWork(draft, d, `${node.hostname} is still removing the container of an earlier attempt`);
   const notYet = d.settings.replace === 'recreate' ? reasonToWait(draft, d, node) : null;
   if (notYet !== null) return notYet.ownWork ? waitForOwnWork(draft, d, notYet.why) : wait(draft, d, 'still_writing', notYet.why);
-  if (leaves !== null && pin !== null && isStillAway(draft, pin, node))
+  if (leaves !== null && pin !== null && isStillAway(draft, pin, node)) {
+    const tries = draft.plan.changeDeployments.find((c) => c.id === d.id)?.set.losses ?? d.losses;
+    if (tries.length >= facts.limits.maxLosses)
+      return fail(draft, d, failure('volume_failed', `${tries.length} attempts to copy them from ${leaves.hostname} were disturbed`));
     return waitForOwnWork(draft, d, moveVolumes(draft, d, { pin, from: leaves, to: node }));
+  }
+  const unconfirmed = leaves === null || pin === null ? null : notConfirmed(draft, pin);
+  if (unconfirmed !== null) return wait(draft, d, 'still_writing', unconfirmed);
   const missingBytes = placement.items.find((row) => row.node_id === node.id)?.missing_bytes ?? 0;
   createDeployTask(draft, d, node, { mounts: rows.mounts, missingBytes, ...mountVolumes(draft, d, node) });
   if (d.settings.replace === 'recreate') addStopped(draft, d, node);
@@ -400,11 +417,18 @@ function mayFindNode(draft: Draft, d: DeploymentRecord, question: Question): boo
   return choose(lasting, nodes, facts).winner !== null;
 }
 
+/** Whether the node with the copied volumes cannot run the deployment for now, and another node could take the volumes instead. */
+const isBetterElsewhere = (draft: Draft, d: DeploymentRecord, question: Question): boolean =>
+  choose(question, draft.facts.nodes, draft.facts).winner === null &&
+  !mayFindNode(draft, d, question) &&
+  choose({ ...question, home: null }, draft.facts.nodes, draft.facts).winner !== null;
+
 /** An end of a move of the volumes reported or was lost. */
 function moveEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported'> | EventOf<'task_lost'>): void {
   if (event.task.kind !== 'move') return;
   const problem = event.type === 'task_lost' ? moveLost(draft, event.task, event.why) : moveReported(draft, d, event);
   if (problem !== null) moveFailed(draft, d, event.task.node_id, problem);
+  else endVoidMove(draft);
 }
 
 /** Another node may receive the volumes, so the work is tried again a limited number of times. */
@@ -428,6 +452,8 @@ function canReceive({ facts }: Draft, d: DeploymentRecord, losses: DeploymentRec
 
 /** The node of one end is gone. */
 function moveNodeDeleted(draft: Draft, d: DeploymentRecord, { node_id, reachable }: EventOf<'node_deleted'>): void {
+  if (!reachable && saveProven(draft, d, node_id)) return;
+  if (!reachable && pinOf(draft, d)?.node_id === node_id) dropIncoming(draft, d, true);
   const isEnd = draft.openTasks(d).some((t) => t.kind === 'move' && t.node_id === node_id);
   if (!isEnd || reachable) return;
   moveFailed(draft, d, node_id, { error: failure('volume_failed', 'a node was deleted during the copy'), again: 'yes' });
@@ -452,6 +478,8 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
   if (d.cancel_requested_at !== null) return leave(draft, answering, 'cancelled', null, 'cancelled before its route was published');
   const datasets = mounted(d, report);
   addVersions(draft, d, datasets ?? [], d.datasets, 'the dataset changed during the copy; the task');
+  const stale = whyNotMounted(draft, d, (task.payload as DeployPayload).volumes?.copy ?? null);
+  if (stale !== null) return fail(draft, answering, failure('volume_failed', stale));
   volumesMounted(draft, d);
   const timer = startedTimer(d, draft.facts.uptime.at);
   const phases = begin(started(d.phases, task, draft.facts.now), 'route', draft.facts.now);
@@ -606,7 +634,7 @@ function nodeDeleted(draft: Draft, d: DeploymentRecord, event: EventOf<'node_del
     // It serves until the drain of its node has moved it (loops/removals.ts).
     if (event.reachable && !isStopped) return;
     UNDO.restore_route(draft, d);
-    endLeave(draft, d);
+    endLeave(draft, d, event.reachable ? null : event.node_id);
     if (event.reachable) UNDO.remove_container(draft, d);
     const next = isStopped ? 'a start runs its release' : 'deploy it again to run it';
     return draft.move(d, 'retired', { error: failure('node_deleted') }, `its node was deleted; ${next} on another node`);

@@ -14,7 +14,7 @@ import { createDecider, type Decider, type DriverDeps, isStillLost, type Write }
 import { advance, request, stop } from './deployment.ts';
 import type { FlowEvent, LossReason } from './events.ts';
 import { nextOlder } from './earlier.ts';
-import { type DeleteProject, deleteNode, deleteProject, vacate } from './lifecycle.ts';
+import { type DeleteProject, deleteNode, deleteProject, reviewMoves, vacate } from './lifecycle.ts';
 import { areAsExpected, isAsExpected, routesToOthers } from './observe.ts';
 import { prewarm } from './prewarm.ts';
 import { onDatasetChange, type Redeploy, redeploy } from './redeploy.ts';
@@ -85,6 +85,11 @@ export type Driver = {
    * whether a move began. Throws not_found, busy.
    */
   moveVolumes(deploymentId: string): Promise<boolean>;
+  /**
+   * Ends each move of volumes whose copy must not be used any more, such as one away from a node that is not drained any more. Repeated
+   * calls change nothing. Tries all projects, then throws the errors.
+   */
+  reviewMoves(): Promise<void>;
   /** Without `force` its projects move first, as in a drain. */
   deleteNode(nodeId: string, force: boolean): Promise<NodeRecord>;
   /** Moves what was assigned to a node after its deletion began. Repeated calls change nothing. */
@@ -129,6 +134,7 @@ export function createDriver(deps: DriverDeps): Driver {
       return stores.projects.get(projectId);
     },
     moveVolumes: (deploymentId) => moveVolumes(deps, decider, deploymentId),
+    reviewMoves: () => reviewMoves(stores, decider),
     deleteNode: (nodeId, force) => deleteNode(deps, decider, nodeId, force),
     vacate: (nodeId) => vacate(deps, decider, nodeId),
   };

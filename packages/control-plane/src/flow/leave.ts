@@ -3,6 +3,7 @@
  * its running deployment, whose container is stopped (flow/stop.ts).
  *
  *   drain ──▶ `volumes_leave`: `incoming` copy, tasks `move` for both nodes ──▶ both report the same digest
+ *     ──▶ the next list of the old node shows no container that ran meanwhile
  *     ──▶ the new copy is `current`, the other one `left`; the stopped container is removed; a start runs on the new node
  *     ──▶ a failure: the copy is deleted, the data stays where it was, and the drain tries again (flow/drain.ts)
  *
@@ -11,16 +12,18 @@
 import { wantedOf } from '../domain/mounts.ts';
 import { choose, whyNone } from '../domain/placement.ts';
 import type { DeploymentRecord, NodeRecord } from '../domain/records.ts';
+import type { Facts } from '../domain/facts.ts';
+import type { Plan } from '../domain/plan.ts';
 import { currentCopy, isProven, moveNeed, volumeNeeds } from '../domain/volumes.ts';
-import type { Draft } from './draft.ts';
+import { createDraft, type Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
-import { failure } from './failure.ts';
 import { noNodeCan, secretNeeds } from './secrets.ts';
 import { reasonToWait } from './single-writer.ts';
 import { isAtRest, isProjectStopped, STOPPED } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
 import {
   dropIncoming,
+  endMove,
   incomingOf,
   isMoving,
   leavingNode,
@@ -28,8 +31,12 @@ import {
   moveLost,
   moveReported,
   moveVolumes,
+  notConfirmed,
   pinOf,
+  saveProven,
+  switchCopies,
   volumesAway,
+  whyMoveEnds,
 } from './volumes.ts';
 
 /** The reason of the wait follows in the same sentence. */
@@ -38,7 +45,9 @@ export const STOPPED_AND = `${STOPPED}; `;
 /** Begins the move if nothing prevents it. Otherwise the deployment says why it waits. */
 export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const { live, nodes } = draft.facts;
-  if (!isProjectStopped(draft) || !isAtRest(d) || isMoving(draft) !== null) return;
+  if (!isProjectStopped(draft) || !isAtRest(d)) return;
+  endVoidMove(draft);
+  if (isMoving(draft) !== null) return;
   // Another deployment in progress moves the volumes itself.
   if (live.some((o) => o.id !== d.id)) return;
   const pin = pinOf(draft, d);
@@ -49,6 +58,8 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   const away = volumesAway(draft, pin);
   if (away !== null) return setWaiting(draft, d, away.plain);
   if (d.stopped_first !== 'stopped') return setWaiting(draft, d, 'its volumes move when its container has stopped');
+  const arrived = incomingOf(draft, pin);
+  if (arrived !== null && isProven(pin, arrived)) return useCopy(draft, d);
   const needs = [...secretNeeds(draft.facts.secrets, 'deploy'), ...volumeNeeds(d.settings), moveNeed];
   const cannot = noNodeCan(needs, nodes);
   if (cannot !== null) return setWaiting(draft, d, cannot);
@@ -78,28 +89,57 @@ export function leaveEnded(draft: Draft, d: DeploymentRecord, event: EventOf<'ta
   if (event.task.kind !== 'move') return;
   const problem = event.type === 'task_lost' ? moveLost(draft, event.task, event.why) : moveReported(draft, d, event);
   if (problem !== null) return leaveFailed(draft, d, event.task.node_id, problem);
+  if (!endVoidMove(draft)) useCopy(draft, d);
+}
+
+/** The new copy counts if both ends have proven it, and the old node has listed its containers since. */
+function useCopy(draft: Draft, d: DeploymentRecord): void {
   const source = currentCopy(draft.volumes());
   const copy = source === null ? null : incomingOf(draft, source);
-  if (source === null || copy === null)
-    return leaveFailed(draft, d, event.task.node_id, { error: failure('volume_failed', 'its new copy was deleted'), again: 'yes' });
   // The other end has not reported yet.
-  if (!isProven(source, copy)) return;
-  const { now } = draft.facts;
-  draft.putVolumes({ ...source, state: 'left', changed_at: now });
-  draft.putVolumes({ ...copy, state: 'current', changed_at: now });
+  if (source === null || copy === null || !isProven(source, copy)) return;
+  const why = notConfirmed(draft, source);
+  // The drain asks again.
+  if (why !== null) return setWaiting(draft, d, why);
+  switchCopies(draft, d, source, copy);
   draft.set(d, { waiting: STOPPED });
-  draft.addLine(d, 'volumes', `from now on the data is on ${copy.hostname}; the copy on ${source.hostname} stays there, unused`);
   // A start runs a new container. This one could only write to the old copy.
   const removed = { deployment: d, reason: `its volumes are on ${copy.hostname} now` };
   createRetireTask(draft, draft.node(source.node_id), { of: d, remove: [removed], keep: null, drain: false });
 }
 
-/** Ends the other half of a move, because its deployment or a node is gone. */
-export function endLeave(draft: Draft, d: DeploymentRecord): void {
+/**
+ * Ends a move whose copy must not be used any more (flow/volumes.ts has the reasons), also of a project that runs. Returns whether it
+ * did.
+ */
+export function endVoidMove(draft: Draft): boolean {
+  const ends = whyMoveEnds(draft);
+  if (ends === null) return false;
+  const { live, now, limits } = draft.facts;
+  const waits = live.find((o) => o.settings.volumes.length > 0 && (o.status === 'built' || o.status === 'deploying'));
+  const d = waits ?? live.find((o) => o.status === 'running') ?? null;
+  endMove(draft, d, ends.why);
+  if (d === null) return true;
+  if (ends.loss !== null && d.status !== 'deploying')
+    draft.set(d, { losses: [...d.losses, { node_id: ends.loss, at: now }].slice(-limits.maxLosses) });
+  if (isProjectStopped(draft) && isAtRest(d) && d.waiting !== STOPPED) draft.set(d, { waiting: STOPPED });
+  return true;
+}
+
+/** Ends the move of a project if something happened that no event of its deployments tells: an uncordoned or deleted node. */
+export function reviewMove(facts: Facts): Plan {
+  const draft = createDraft(facts, 'volumes_leave');
+  endVoidMove(draft);
+  return draft.plan;
+}
+
+/** Ends the other half of a move, because its deployment or a node is gone. `gone`: the node whose disk nobody can reach any more. */
+export function endLeave(draft: Draft, d: DeploymentRecord, gone: string | null = null): void {
+  if (gone !== null && saveProven(draft, d, gone)) return;
   const open = draft.openTasks(d).filter((t) => t.kind === 'move');
-  if (open.length === 0) return;
-  dropIncoming(draft, d);
-  for (const task of open) draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+  const isSource = gone !== null && currentCopy(draft.volumes())?.node_id === gone;
+  if (open.length > 0 || isSource) dropIncoming(draft, d, isSource);
+  for (const task of draft.openTasks(d)) if (task.kind === 'move') draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
 }
 
 function leaveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, again }: MoveProblem): void {

@@ -2,9 +2,11 @@
 import { failPoint } from '@berth/kit/fail-point';
 import type { RecordGuard } from '../domain/guard.ts';
 import type { NodeRecord, ProjectRecord } from '../domain/records.ts';
+import type { Stores } from '../domain/stores.ts';
 import type { Decider, DriverDeps } from './decide.ts';
 import { changeDrain, newDrain, withFreshTries } from './drain.ts';
 import { readDrainState } from './drain-state.ts';
+import { reviewMove } from './leave.ts';
 import { endLooks } from './push.ts';
 import { isAtRest } from './stop.ts';
 
@@ -42,6 +44,8 @@ export async function deleteNode(deps: DriverDeps, decider: Decider, nodeId: str
     for (const id of new Set([...serving, ...open])) await decider.advance(id, { type: 'node_deleted', node_id: nodeId, reachable: false });
     await stores.nodes.removeIfGone(nodeId, true);
   }
+  // The node may have been either end of a move of volumes.
+  await reviewMoves(stores, decider);
   changes.notify('work', `node:${nodeId}`);
   return force ? node : stores.nodes.get(nodeId);
 }
@@ -60,4 +64,17 @@ export async function vacate({ stores, now }: DriverDeps, decider: Decider, node
   for (const d of await stores.deployments.servingOn(nodeId))
     if (isAtRest(d) && !left.has(d.id)) await decider.advance(d.id, { type: 'node_deleted', node_id: nodeId, reachable: true });
   if (left.size > 0) await stores.nodes.setDrain(nodeId, newDrain(now()), node.drain);
+}
+
+/** loops/drains.ts repeats it, since a control plane may die between the change of a node and this. */
+export async function reviewMoves({ volumes }: Pick<Stores, 'volumes'>, decider: Decider): Promise<void> {
+  const failed: unknown[] = [];
+  for (const projectId of await volumes.received())
+    await decider
+      .decide(projectId, async (facts) =>
+        // The settings of the project may have lost their volumes meanwhile.
+        reviewMove(facts.volumes.length > 0 ? facts : { ...facts, volumes: await volumes.ofProject(projectId) }),
+      )
+      .catch((error: unknown) => failed.push(error));
+  if (failed.length > 0) throw failed.length === 1 ? failed[0] : new AggregateError(failed, `${failed.length} moves could not be reviewed`);
 }

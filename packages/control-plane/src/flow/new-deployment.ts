@@ -1,7 +1,7 @@
 /** Creates the record of a new deployment with a copy of the settings. */
 import type { CreatedBy, Trigger } from '@berth/wire/deployment';
 import type { DeploymentRecord, ProjectRecord } from '../domain/records.ts';
-import { settingsFor } from './release.ts';
+import { rolledBack, settingsFor } from './release.ts';
 
 export type DeploymentRequest = {
   id: string;
@@ -13,15 +13,18 @@ export type DeploymentRequest = {
   why?: string;
   by?: CreatedBy | null;
   trigger?: Trigger;
+  /** The deployment that serves now. */
+  live?: DeploymentRecord | null;
 };
 
 export function newDeployment(
-  { id, commit, note, release, by = null, trigger }: DeploymentRequest,
+  { id, commit, note, release, by = null, trigger, live = null }: DeploymentRequest,
   project: ProjectRecord,
   now: number,
   ordinal: number,
 ): DeploymentRecord {
   const settings = settingsFor(project, release);
+  const reason = trigger ?? (release === null ? 'api' : 'rollback');
   return {
     id,
     project_id: project.id,
@@ -31,12 +34,13 @@ export function newDeployment(
     requested_commit: commit,
     note,
     created_by: by,
-    trigger: trigger ?? (release === null ? 'api' : 'rollback'),
+    trigger: reason,
     branch: settings.branch,
     commit_message: release?.commit_message ?? null,
     commit_author: release?.commit_author ?? null,
     phases: [{ name: 'queue', started_at: now, ended_at: null }],
     rollback_of: release?.id ?? null,
+    rolled_back: release === null ? null : reason === 'rollback' ? rolledBack({ settings, release, live }, project) : release.rolled_back,
     error: null,
     cancel_requested_at: null,
     commit: release?.commit ?? null,

@@ -10,7 +10,7 @@ import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord } from '../domain/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
-import { undeployedNames } from './release.ts';
+import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';
 import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
@@ -225,10 +225,13 @@ export function addStopped(draft: Draft, d: DeploymentRecord, node: Pick<NodeRec
 
 /** Returns a text that names the project settings that changed after the request of the deployment, or null. */
 export function undeployedSettings(d: DeploymentRecord, project: ProjectRecord): string | null {
-  const names = undeployedNames(d, project);
-  return names.length === 0
-    ? null
-    : `the project’s ${names.join(', ')} changed since this deployment; deploy the project to apply the change`;
+  const names = namesToDeploy(d, project);
+  if (names.length === 0) return null;
+  const changed = `the project’s ${names.join(', ')} changed since`;
+  // Deployed from source, the version would come back from which somebody rolled back.
+  return d.rolled_back === null
+    ? `${changed} this deployment; deploy the project to apply the change`
+    : `${changed} the rollback from deployment ${d.rolled_back.from}; the next deployment from source applies it`;
 }
 
 /** Updates port and route: a restart of the container or of the engine changes the published port. */

@@ -3,8 +3,8 @@ import { can } from '@berth/wire/can';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { pathsOfRelease } from '../domain/mounts.ts';
-import type { DeploymentRecord, ProjectRecord, ProjectSettings } from '../domain/records.ts';
-import { stableJson } from '../domain/stable-json.ts';
+import type { DeploymentRecord, ProjectRecord, ProjectSettings, RolledBack } from '../domain/records.ts';
+import { digestOf, stableJson } from '../domain/stable-json.ts';
 
 /**
  * Settings whose current value in the project always applies, also to earlier deployments. `auth_required` is one of them because it
@@ -49,8 +49,24 @@ export function settingsFor(project: ProjectRecord, release: DeploymentRecord | 
 }
 
 /** Returns the names of the project settings that differ from those of the deployment. */
-export function undeployedNames(d: DeploymentRecord, project: ProjectRecord): (keyof ProjectSettings)[] {
-  const settings = settingsOfRelease(d);
+export const undeployedNames = (d: DeploymentRecord, project: ProjectRecord): (keyof ProjectSettings)[] =>
+  differingNames(settingsOfRelease(d), project);
+
+/** Returns the names that somebody has to deploy: without the settings that a rollback set aside and nobody has changed since. */
+export const namesToDeploy = (d: DeploymentRecord, project: ProjectRecord): (keyof ProjectSettings)[] =>
+  undeployedNames(d, project).filter((name) => d.rolled_back?.set_aside[name] !== digestOf(project[name]));
+
+type Rollback = { settings: ProjectSettings; release: DeploymentRecord; live: DeploymentRecord | null };
+/** Returns what the rollback leaves behind; null if nothing serves, and if it only takes an earlier rollback back. */
+export function rolledBack({ settings, release, live }: Rollback, project: ProjectRecord): RolledBack | null {
+  if (live === null || live.rolled_back?.from === release.generation) return release.rolled_back;
+  return {
+    from: live.generation,
+    set_aside: Object.fromEntries(differingNames(settings, project).map((name) => [name, digestOf(project[name])])),
+  };
+}
+
+function differingNames(settings: ProjectSettings, project: ProjectRecord): (keyof ProjectSettings)[] {
   return (Object.keys(settings) as (keyof ProjectSettings)[]).filter(
     (name) => !isAtOnce(name) && stableJson(settings[name]) !== stableJson(project[name]),
   );

@@ -23,9 +23,11 @@ import type { NodeFact } from '../domain/facts.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { removeByHand } from '../domain/unmanaged.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
+import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
 import { mayTry } from './retry.ts';
 import { isProjectStopped, STOPPED } from './stop.ts';
 import { createRetireTask } from './tasks.ts';
+import { endMove } from './volumes.ts';
 
 /**
  * Returns whether Berth asked the running version to stop: for a newer one (Berth restarts it if that one fails), or because the project
@@ -46,8 +48,6 @@ type NodeState =
 /** One plan stops containers on at most this many nodes. */
 const MAX_STOPS = 8;
 
-const STOPPED_STATES: readonly string[] = ['created', 'exited', 'dead'];
-
 /** The report that is being decided shows that the node has no container of these deployments (`gone`). */
 export type Removal = { node_id: string; gone: readonly string[] };
 
@@ -56,7 +56,7 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   const { project, live, endedWork, limits } = draft.facts;
   const work = endedWork.find((w) => w.node_id === node.id);
   const runs = ofProject(node, project.id).filter(
-    (c) => !STOPPED_STATES.includes(c.state) && gone?.includes(c.labels[LABELS.deployment] ?? '') !== true,
+    (c) => !isStoppedContainer(c) && gone?.includes(c.labels[LABELS.deployment] ?? '') !== true,
   );
   const serves = live.find((o) => o.status === 'running' && o.node_id === node.id);
   const busy = hasOpenWork(draft, node.id);
@@ -83,11 +83,7 @@ function stateOf(draft: Draft, node: NodeFact, removal: Removal | null = null): 
   if (reporter !== node) return { is: 'clear' };
   // The engine or the agent may restart a container that exited by itself. Only a container that Berth stopped stays stopped.
   const ended = ofProject(node, project.id).filter(
-    (c) =>
-      serves !== undefined &&
-      c.labels[LABELS.deployment] === serves.id &&
-      STOPPED_STATES.includes(c.state) &&
-      serves.stopped_first !== 'stopped',
+    (c) => serves !== undefined && c.labels[LABELS.deployment] === serves.id && isStoppedContainer(c) && serves.stopped_first !== 'stopped',
   );
   const containers = [...runs, ...ended];
   if (containers.length === 0) return { is: 'clear' };
@@ -113,10 +109,6 @@ function hasCleanedUp(draft: Draft, nodeId: string, reporter: NodeFact): boolean
   return observedAt(draft, reporter) > unreportedAt + draft.facts.limits.leaseMs && polledAt(draft, reporter) > unreportedAt;
 }
 
-/** Uptime clock. Earlier versions wrote the machine's clock: a time in the future counts as never. */
-const observedAt = ({ facts }: Draft, { observed_at }: NodeFact): number =>
-  observed_at === null || observed_at > facts.uptime.at ? Number.NEGATIVE_INFINITY : observed_at;
-
 /** Converts the machine's clock to the uptime clock. A time in the future, from before the clock was set back, counts as never. */
 const polledAt = ({ facts }: Draft, { last_polled_at }: NodeFact): number =>
   last_polled_at === null || last_polled_at > facts.now ? Number.NEGATIVE_INFINITY : facts.uptime.at - (facts.now - last_polled_at);
@@ -124,20 +116,18 @@ const polledAt = ({ facts }: Draft, { last_polled_at }: NodeFact): number =>
 const mayWrite = (node: NodeFact): string =>
   `${node.hostname} has not confirmed that it stopped, so it may still be writing there; bring the node back or delete it with force`;
 
-const ofProject = (node: NodeFact, projectId: string): ObservedContainer[] =>
-  node.containers.filter((c) => c.labels[LABELS.project] === projectId);
-
 /** Includes tasks that this plan creates. */
 const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   plan.createTasks.some((t) => t.node_id === nodeId) ||
   facts.tasks.some((t) => t.node_id === nodeId && t.kind !== 'build' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c));
 
-/** Returns whether this plan ends a task that an agent has claimed and not reported. */
+/** Returns whether this plan ends a task that an agent has claimed and not reported. A move starts no container. */
 const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
   facts.tasks.some(
     (t) =>
       t.node_id === nodeId &&
       t.kind !== 'build' &&
+      t.kind !== 'move' &&
       t.attempt > 0 &&
       plan.changeTasks.some((c) => c.id === t.id && 'end' in c && c.report === undefined),
   );
@@ -219,8 +209,7 @@ export function restartStopped(
   const seen = ofProject(home, draft.facts.project.id).find((c) => c.labels[LABELS.deployment] === old.id);
   const isReportNew = observedAt(draft, home) > (draft.facts.endedWork.find((w) => w.node_id === home.id)?.claimed_at ?? 0);
   // Its container never stopped or does not exist any more.
-  if (isReportNew && (seen === undefined || !STOPPED_STATES.includes(seen.state)))
-    return draft.set(old, { stopped_first: null, waiting: null });
+  if (isReportNew && (seen === undefined || !isStoppedContainer(seen))) return draft.set(old, { stopped_first: null, waiting: null });
   const why = whyNotRestart(draft, stopped, removal);
   if (why !== null) {
     const waiting = `stopped for a newer version and not restarted yet: ${why}`;
@@ -229,6 +218,7 @@ export function restartStopped(
     return draft.addLine(old, 'stopped_first', `stays stopped on ${home.hostname} for now: ${why}`);
   }
   if (!mayTry(draft, old)) return;
+  endMove(draft, old, `the project starts again on ${home.hostname}`);
   createRetireTask(draft, home, { of: old, remove: [], keep: null, drain: false, start: old.id });
   draft.addLine(old, 'started_again', `the newer version did not go live; this one is restarted on ${home.hostname}`);
 }
@@ -274,7 +264,7 @@ function besides(draft: Draft, old: DeploymentRecord, home: NodeFact, removal: R
   const gone = removal?.node_id === home.id ? removal.gone : [];
   const others = ofProject(home, draft.facts.project.id).filter((c) => {
     const id = c.labels[LABELS.deployment] ?? '';
-    return id !== old.id && !gone.includes(id) && !STOPPED_STATES.includes(c.state);
+    return id !== old.id && !gone.includes(id) && !isStoppedContainer(c);
   });
   if (others.length > 0) return stillRuns(home);
   const left = stillThere(draft, home, null);

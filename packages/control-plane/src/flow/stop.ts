@@ -13,13 +13,13 @@ import type { RouteChange } from '../domain/plan.ts';
 import type { DeploymentRecord, RouteRecord } from '../domain/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
+import { isStoppedContainer } from './listed.ts';
 import { mayTry } from './retry.ts';
 import { routeTo } from './route.ts';
 import { createRetireTask } from './tasks.ts';
 
 const REASON = 'the project is stopped';
 export const STOPPED = 'the project is stopped; start it to serve again';
-const STOPPED_STATES: readonly string[] = ['created', 'exited', 'dead'];
 
 /** Includes a stop or a start that this plan decides. */
 export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>): boolean =>
@@ -33,7 +33,7 @@ export const isAtRest = (d: Pick<DeploymentRecord, 'status' | 'stopped_first' | 
 export const restsAsExpected = (d: DeploymentRecord, container: ObservedContainer | null, route: RouteRecord | null): boolean =>
   isAtRest(d) &&
   d.stopped_first === 'stopped' &&
-  (container === null || STOPPED_STATES.includes(container.state)) &&
+  (container === null || isStoppedContainer(container)) &&
   !leadsToContainer(d, route);
 
 /** The route of a version that is being started belongs to another deployment. */
@@ -84,7 +84,7 @@ export function keepStopped(draft: Draft, d: DeploymentRecord, { container, node
     return;
   }
   // The engine restarts a container that it did not stop itself, so an exited one is stopped too.
-  const isDone = STOPPED_STATES.includes(container.state) && d.stopped_first === 'stopped';
+  const isDone = isStoppedContainer(container) && d.stopped_first === 'stopped';
   if (isDone || isListOld || !mayTry(draft, d)) return;
   if (d.stopped_first === 'stopped') {
     draft.set(d, { stopped_first: 'asked' });

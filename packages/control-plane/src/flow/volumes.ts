@@ -4,9 +4,11 @@
  * A move, while the deployment is `built`:
  *
  *   the node is drained ──▶ the old container stops ──▶ `incoming` copy, tasks `move` for both nodes ──▶ both report the same digest
- *     ──▶ deploy task with the new copy ──▶ its container answers: the new copy is `current`, the other one `left`
+ *     ──▶ the nodes list no container that ran meanwhile ──▶ deploy task with the new copy
+ *     ──▶ its container answers: the new copy is `current`, the other one `left`
  *
- * Before the switch nothing changes the source. After it, the old container never starts again.
+ * Before the switch nothing changes the source. After it, the old container never starts again. Equal digests prove only what the files
+ * were: as soon as something may write to one of the copies, or the node does not have to be left any more, the move ends (`endMove`).
  */
 import type { FailureCode } from '@berth/wire/errors';
 import { CAN_MOVE_VOLUMES, isMoveResult, type MovePayload, type VolumeMounts } from '@berth/wire/volume';
@@ -14,11 +16,13 @@ import type { NodeFact } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord, Failure, NodeRecord, TaskRecord } from '../domain/records.ts';
 import { bytesText } from '../domain/sizes.ts';
-import type { VolumeCopy } from '../domain/volume-copy.ts';
+import type { MoveWitness, VolumeCopy } from '../domain/volume-copy.ts';
 import { copyText, currentCopy, isProven, volumeMounts } from '../domain/volumes.ts';
 import type { Draft } from './draft.ts';
 import type { EventOf, LossReason } from './events.ts';
 import { failure, failureOf } from './failure.ts';
+import { isStoppedContainer, observedAt, ofProject } from './listed.ts';
+import { isAtRest, isProjectStopped } from './stop.ts';
 import { createMoveTask } from './tasks.ts';
 
 /** Returns the copy that must be where the deployment runs, or null if its volumes may begin on any node. */
@@ -86,15 +90,126 @@ export function moveVolumes(
 ): string {
   const { now, project } = draft.facts;
   const unproven = incomingOf(draft, pin);
-  if (unproven !== null) draft.putVolumes({ ...unproven, state: 'deleting', changed_at: now });
-  draft.putVolumes({ ...pin, digest: null, changed_at: now });
+  if (unproven !== null) draft.putVolumes({ ...unproven, state: 'deleting', ...UNPROVEN, changed_at: now });
+  draft.putVolumes({ ...pin, digest: null, seen: witnessOf(draft, from), changed_at: now });
   const id = draft.freshId();
-  const where = { node_id: to.id, hostname: to.hostname };
+  const where = { node_id: to.id, hostname: to.hostname, seen: witnessOf(draft, to) };
   draft.putVolumes({ ...pin, id, ...where, state: 'incoming', source: pin.id, digest: null, created_at: now, changed_at: now });
   const payload = { project_id: project.id, project: project.name, copy: pin.id, to: id, bytes: pin.bytes };
   createMoveTask(draft, d, from, { ...payload, role: 'send', other: to.hostname });
   createMoveTask(draft, d, to, { ...payload, role: 'receive', other: from.hostname });
   return movingText(from.hostname, to.hostname);
+}
+
+// ── proof ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const UNPROVEN = { digest: null, seen: null };
+
+type Container = ReturnType<typeof ofProject>[number];
+const keyOf = ({ id, name }: Container): string => id ?? name;
+
+const witnessOf = ({ facts }: Draft, node: NodeFact): MoveWitness => ({
+  containers: Object.fromEntries(ofProject(node, facts.project.id).map((c) => [keyOf(c), c.started_at ?? null])),
+  proven_at: null,
+});
+
+/**
+ * Returns what may have written to the copy since the move began, or null. Its node must exist. A container that runs on the node of a
+ * new copy since before the move has the older folders there.
+ */
+function whyTouched(draft: Draft, { seen, state }: VolumeCopy, node: NodeFact): string | null {
+  const listed = ofProject(node, draft.facts.project.id);
+  const running = state === 'incoming' ? undefined : listed.find((c) => !isStoppedContainer(c));
+  if (running !== undefined) return `${running.name} runs on ${node.hostname} and may write to them`;
+  if (seen === null) return 'it is not known what has run since';
+  const ran = listed.find((c) => {
+    const before = seen.containers[keyOf(c)];
+    return before === undefined ? c.state !== 'created' : before !== (c.started_at ?? null);
+  });
+  return ran === undefined ? null : `${ran.name} ran on ${node.hostname} meanwhile and may have written to them`;
+}
+
+/** `loss`: the node that the new try counts against, because something may have written to a copy; null: it is no try. */
+type MoveEnd = { why: string; loss: string | null };
+
+/** Returns why the move that is under way must end, or null. */
+export function whyMoveEnds(draft: Draft): MoveEnd | null {
+  const copy = draft.volumes().find((c) => c.state === 'incoming');
+  if (copy === undefined) return null;
+  const { live } = draft.facts;
+  const ends = (why: string, loss: string | null = null): MoveEnd => ({ why, loss });
+  const source = currentCopy(draft.volumes());
+  if (source === null || source.id !== copy.source) return ends('they are a copy of volumes that the project does not use any more');
+  const [from, to] = [draft.node(source.node_id), draft.node(copy.node_id)];
+  const written = from === undefined ? null : whyTouched(draft, source, from);
+  // A container has them already. Its report decides, or the end of its deployment.
+  const isMounted = live.some((o) => o.status === 'deploying' && o.node_id === copy.node_id && o.settings.volumes.length > 0);
+  if (isMounted) return written === null ? null : ends(written, source.node_id);
+  if (from === undefined) return ends(`${source.hostname} was deleted before both nodes had confirmed the same files`);
+  if (from.drain === null && from.deleting_at === null) return ends(`${from.hostname} is not drained any more`);
+  if (to === undefined) return ends(`${copy.hostname} was deleted`);
+  if (to.deleting_at !== null) return ends(`${to.hostname} is being deleted`);
+  if (to.drain !== null) return ends(`${to.hostname} is drained too`);
+  const isAsked = live.some(
+    (o) => o.settings.volumes.length > 0 && (o.status === 'built' || o.status === 'deploying' || (isProjectStopped(draft) && isAtRest(o))),
+  );
+  if (!isAsked) return ends('no deployment waits for them any more');
+  if (written !== null) return ends(written, source.node_id);
+  const changed = whyTouched(draft, copy, to);
+  return changed === null ? null : ends(changed, source.node_id);
+}
+
+/**
+ * Ends the move: its proof is forgotten, the copy is deleted, and both ends are void, so a late report changes nothing. Does nothing
+ * without a copy that is being received. If the node of the source is gone, a copy that arrived whole stays on its disk.
+ */
+export function endMove(draft: Draft, d: Pick<DeploymentRecord, 'id'> | null, why: string | null, isSourceGone = false): void {
+  const { now, tasks } = draft.facts;
+  const copies = draft.volumes().filter((c) => c.state === 'incoming');
+  if (copies.length === 0) return;
+  const source = currentCopy(draft.volumes());
+  for (const copy of copies) {
+    const stays = copy.digest !== null && source !== null && (isSourceGone || draft.node(source.node_id) === undefined);
+    draft.putVolumes({ ...copy, state: stays ? 'left' : 'deleting', ...UNPROVEN, changed_at: now });
+    const rest = stays ? 'it stays there' : 'it is deleted';
+    const where = source === null ? '' : `, and the data stays on ${source.hostname}`;
+    if (d !== null && why !== null)
+      draft.addLine(d, 'volumes', `the copy of its volumes on ${copy.hostname} is not used: ${why}; ${rest}${where}`);
+  }
+  if (source !== null && (source.digest !== null || source.seen !== null)) draft.putVolumes({ ...source, ...UNPROVEN, changed_at: now });
+  for (const task of tasks)
+    if (task.kind === 'move' && !draft.plan.changeTasks.some((c) => c.id === task.id && 'end' in c))
+      draft.task({ id: task.id, attempt: task.attempt, end: 'cancelled' });
+}
+
+/** Returns why the proven copy must not be used yet, or null. */
+export function notConfirmed(draft: Draft, pin: VolumeCopy): string | null {
+  const node = draft.node(pin.node_id);
+  const provenAt = pin.seen?.proven_at ?? null;
+  if (node !== undefined && provenAt !== null && observedAt(draft, node) > provenAt) return null;
+  return `its volumes are copied; ${pin.hostname} has not listed its containers since then, so one may have written there`;
+}
+
+/**
+ * The node of the source is gone for good: a proven copy that nothing may have touched by the last report is the newest data there is.
+ * Returns whether it counts from now on.
+ */
+export function saveProven(draft: Draft, d: DeploymentRecord, nodeId: string): boolean {
+  const source = currentCopy(draft.volumes());
+  const copy = source === null ? null : incomingOf(draft, source);
+  const [from, to] = [draft.node(source?.node_id ?? null), draft.node(copy?.node_id ?? null)];
+  if (source === null || copy === null || from === undefined || to === undefined || source.node_id !== nodeId) return false;
+  if (!isProven(source, copy) || whyTouched(draft, source, from) !== null || whyTouched(draft, copy, to) !== null) return false;
+  switchCopies(draft, d, source, copy);
+  return true;
+}
+
+/** From now on the new copy counts. */
+export function switchCopies(draft: Draft, d: DeploymentRecord, source: VolumeCopy, copy: VolumeCopy): void {
+  const { now } = draft.facts;
+  draft.putVolumes({ ...source, state: 'left', ...UNPROVEN, changed_at: now });
+  draft.putVolumes({ ...copy, state: 'current', ...UNPROVEN, changed_at: now });
+  draft.addLine(d, 'volumes', `from now on the data is on ${copy.hostname}; the copy on ${source.hostname} stays there, unused`);
 }
 
 /** `again`: whether the deployment may try once more, and with the same nodes. */
@@ -117,6 +232,8 @@ export function moveReported(draft: Draft, d: DeploymentRecord, { task, report }
   const own = draft.volumes().find((c) => c.id === (role === 'send' ? copy : to));
   const other = draft.volumes().find((c) => c.id === (role === 'send' ? to : copy));
   if (own === undefined || other === undefined) return { error: failure('volume_failed', 'its copy is unknown'), again: 'never' };
+  const isOfMove = [own, other].every((c) => c.state === (c.id === copy ? 'current' : 'incoming'));
+  if (!isOfMove) return { error: failure('volume_failed', 'the move of its copy has ended'), again: 'yes' };
   const reported = { ...own, digest: result.digest, bytes: result.bytes, changed_at: draft.facts.now };
   draft.putVolumes(reported);
   if (other.digest === null) return null;
@@ -125,6 +242,7 @@ export function moveReported(draft: Draft, d: DeploymentRecord, { task, report }
     const text = `the files on ${target.hostname} differ from those on ${source.hostname}, so the copy is not used`;
     return { error: failure('volume_failed', text), again: 'yes' };
   }
+  if (source.seen !== null) draft.putVolumes({ ...source, seen: { ...source.seen, proven_at: draft.facts.uptime.at } });
   draft.addLine(
     d,
     'volumes',
@@ -134,14 +252,12 @@ export function moveReported(draft: Draft, d: DeploymentRecord, { task, report }
 }
 
 /** A copy that no container answered with is deleted, if it belongs to this deployment. */
-export function dropIncoming(draft: Draft, d: DeploymentRecord): void {
-  const incoming = draft.volumes().filter((c) => c.state === 'incoming');
-  if (incoming.length === 0) return;
+export function dropIncoming(draft: Draft, d: DeploymentRecord, isSourceGone = false): void {
   // The volumes of a stopped project move (flow/leave.ts), and this deployment only waited for that.
   if (draft.facts.tasks.some((t) => t.kind === 'move' && t.deployment_id !== d.id)) return;
   const others = draft.facts.live.some((o) => o.id !== d.id && (o.status === 'built' || o.status === 'deploying'));
   if (others && d.status !== 'deploying' && !draft.openTasks(d).some((t) => t.kind === 'move')) return;
-  for (const copy of incoming) draft.putVolumes({ ...copy, state: 'deleting', changed_at: draft.facts.now });
+  endMove(draft, null, null, isSourceGone);
 }
 
 // ── mount ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +267,17 @@ export function mountVolumes(draft: Draft, d: DeploymentRecord, node: NodeFact):
   const { project, now } = draft.facts;
   if (d.settings.volumes.length === 0) return {};
   const pin = pinOf(draft, d);
-  if (pin !== null) return { volumes: volumeMounts(d.settings, pin.node_id === node.id ? pin : (incomingOf(draft, pin) ?? pin)) };
+  const arrived = pin === null || pin.node_id === node.id ? null : incomingOf(draft, pin);
+  if (pin !== null && arrived !== null) {
+    // Its container may write: if it does not go live, the files are copied again.
+    draft.putVolumes({ ...pin, digest: null, changed_at: now });
+    draft.putVolumes({ ...arrived, digest: null, changed_at: now });
+    return { volumes: volumeMounts(d.settings, arrived) };
+  }
+  if (pin !== null) {
+    endMove(draft, d, `the project starts on ${node.hostname}`);
+    return { volumes: volumeMounts(d.settings, pin) };
+  }
   const begun = currentCopy(draft.volumes());
   if (begun?.node_id === node.id) return { volumes: volumeMounts(d.settings, begun) };
   if (begun !== null) draft.putVolumes({ ...begun, state: 'left', changed_at: now });
@@ -167,11 +293,23 @@ export function mountVolumes(draft: Draft, d: DeploymentRecord, node: NodeFact):
     source: null,
     digest: null,
     sizes: {},
+    seen: null,
     created_at: now,
     changed_at: now,
   };
   draft.putVolumes(copy);
   return { volumes: volumeMounts(d.settings, copy) };
+}
+
+/** Returns why the volumes that the container got do not count any more, or null. */
+export function whyNotMounted(draft: Draft, d: DeploymentRecord, mounted: string | null): string | null {
+  const current = currentCopy(draft.volumes());
+  if (mounted === null || current === null || d.settings.volumes.length === 0 || mounted === current.id) return null;
+  const copy = incomingOf(draft, current);
+  const from = draft.node(current.node_id);
+  const touched = from === undefined ? null : whyTouched(draft, current, from);
+  if (copy?.id === mounted && touched === null) return null;
+  return `its volumes on ${current.hostname} may have changed since they were copied${touched === null ? '' : `: ${touched}`}`;
 }
 
 /**
@@ -186,9 +324,6 @@ export function volumesMounted(draft: Draft, d: DeploymentRecord): void {
   const copy = arrived ?? current;
   if (copy.node_id !== d.node_id) return;
   const names = [...new Set([...copy.names, ...d.settings.volumes.map((v) => v.name)])];
-  if (arrived !== null) {
-    draft.putVolumes({ ...current, state: 'left', changed_at: now });
-    draft.addLine(d, 'volumes', `from now on the data is on ${arrived.hostname}; the copy on ${current.hostname} stays there, unused`);
-  }
-  if (arrived !== null || names.length > copy.names.length) draft.putVolumes({ ...copy, names, state: 'current', changed_at: now });
+  if (arrived !== null) switchCopies(draft, d, current, { ...arrived, names });
+  else if (names.length > copy.names.length) draft.putVolumes({ ...copy, names, changed_at: now });
 }

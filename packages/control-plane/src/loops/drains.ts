@@ -18,6 +18,7 @@ export function drains(deps: LoopDeps): (signal: AbortSignal) => Promise<void> {
       if (signal.aborted) return;
       if (node.drain !== null) await drainOne(deps, node.drain, node, last, signal);
     }
+    await deps.driver.reviewMoves();
   };
 }
 

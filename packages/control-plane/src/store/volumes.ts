@@ -10,6 +10,7 @@ export const volumeCopyOf = (row: Row<'volume_copies'>): VolumeCopy => ({
   ...row,
   names: JSON.parse(row.names) as string[],
   sizes: JSON.parse(row.sizes) as VolumeCopy['sizes'],
+  seen: row.seen === null ? null : (JSON.parse(row.seen) as VolumeCopy['seen']),
 });
 
 export const createVolumeStore = (db: Database): VolumeStore => ({
@@ -24,6 +25,11 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
       .orderBy('id')
       .execute();
     return rows.map(volumeCopyOf);
+  },
+
+  async received() {
+    const rows = await db.kysely.selectFrom('volume_copies').select('project_id').distinct().where('state', '=', 'incoming').execute();
+    return rows.map((row) => row.project_id);
   },
 
   async unused() {
@@ -51,7 +57,12 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
         .executeTakeFirst();
       if (row === undefined) throw new DomainError('not_found', 'the node has no such volumes');
       const copy = volumeCopyOf(row);
-      if (copy.state === 'current' || copy.state === 'incoming')
+      if (copy.state === 'incoming')
+        throw new DomainError(
+          'wrong_state',
+          `the volumes of ${copy.project} are being copied to here; \`berth node uncordon\` for the node that they leave ends the copy and deletes it`,
+        );
+      if (copy.state === 'current')
         throw new DomainError(
           'wrong_state',
           `these are the volumes of ${copy.project}; only the deletion of the project with its volumes deletes them`,
@@ -84,8 +95,13 @@ async function compare(
     const sizes = Object.fromEntries(folders.flatMap(({ name, bytes }) => (bytes === null ? [] : [[name, bytes]])));
     const bytes = folders.some((f) => f.bytes === null) ? copy.bytes : folders.reduce((sum, f) => sum + (f.bytes ?? 0), 0);
     const isSame = copy.node_id === node.id && copy.hostname === node.hostname && copy.bytes === bytes;
+    // Only what the node knows: a plan may have changed the state meanwhile.
     if (!isSame || JSON.stringify(copy.sizes) !== JSON.stringify(sizes))
-      await putVolumes(tx, { ...copy, node_id: node.id, hostname: node.hostname, bytes, sizes, changed_at: now });
+      await tx
+        .updateTable('volume_copies')
+        .set({ node_id: node.id, hostname: node.hostname, bytes, sizes: JSON.stringify(sizes), changed_at: now })
+        .where('id', '=', id)
+        .execute();
   }
   const present = new Set(reported.map((r) => r.copy));
   const gone = [...known.values()].filter(
@@ -140,7 +156,12 @@ export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
 }
 
 export async function putVolumes(tx: Tx, { id, ...copy }: VolumeCopy): Promise<void> {
-  const columns = { ...copy, names: JSON.stringify(copy.names), sizes: JSON.stringify(copy.sizes) };
+  const columns = {
+    ...copy,
+    names: JSON.stringify(copy.names),
+    sizes: JSON.stringify(copy.sizes),
+    seen: copy.seen === null ? null : JSON.stringify(copy.seen),
+  };
   await tx
     .insertInto('volume_copies')
     .values({ id, ...columns })

@@ -107,6 +107,44 @@ describe('a release that is deployed again has its own settings', () => {
     expect(await world.work(world.home, { host_port: 32_001 })).toMatchObject({ env: { A: '2' } });
   });
 
+  test('and is not drifted after a rollback, until somebody changes a setting again; a restart and a drain keep that', async () => {
+    const healthOf = async (id: string) =>
+      (await api.call('getDeployment', { params: { id } })).json as unknown as {
+        health: { status: string; detail: string | null } | null;
+        rolled_back_from: number | null;
+      };
+    const drifts = async (id: string) => (await healthOf(id)).health?.detail ?? null;
+    const from = async (id: string) => (await healthOf(id)).rolled_back_from;
+    const project = await createProject(api, SET);
+    const first = await world.live(project);
+    await patch(project, { env: { A: 'bad' }, memory_bytes: null });
+    const bad = await world.live(project);
+    expect(await from(bad)).toBeNull();
+    const back = made(await rollback(project, first));
+    await world.deployedAgain(back);
+    expect([await drifts(back), await from(back)]).toEqual([null, 2]);
+    // The person changes one of the settings that the rollback set aside, and another one.
+    await patch(project, { env: { A: 'better' }, health_path: '/healthy' });
+    const detail =
+      'the project’s env, health_path changed since the rollback from deployment 2; the next deployment from source applies it';
+    expect(await drifts(back)).toBe(detail);
+    await patch(project, { env: { A: 'bad' }, health_path: '/up' });
+    expect(await drifts(back)).toBeNull();
+    const again = made(await api.call('restartProject', { params: { id: project } }));
+    await world.deployedAgain(again);
+    expect([await drifts(again), await from(again)]).toEqual([null, 2]);
+    const moved = api.driver.newId();
+    await api.driver.redeploy(again, { id: moved, note: 'node-1 is drained', trigger: 'drain' });
+    await world.deployedAgain(moved);
+    expect([await drifts(moved), await from(moved)]).toEqual([null, 2]);
+    // Back to the version from which they rolled back.
+    const forward = made(await rollback(project, bad));
+    await world.deployedAgain(forward);
+    expect([await drifts(forward), await from(forward)]).toEqual([null, null]);
+    const next = await world.live(project);
+    expect(await from(next)).toBeNull();
+  });
+
   test('except the login: a release from before the login was required is not published without it', async () => {
     const project = await createProject(api);
     const first = await world.live(project);

@@ -58,7 +58,9 @@ test('the settings in force, without secrets, and the backups: for admins only',
   });
   const reply = await other.call('system');
   expect(reply.status, reply.text).toBe(200);
-  const { settings, backups } = reply.json as unknown as { settings: { name: string }[]; backups: object };
+  const { settings, backups, readiness } = reply.json as unknown as { settings: { name: string }[]; backups: object; readiness: object };
+  // The shipped proxy files keep /readyz from the internet, so the dashboard reads the same here.
+  expect(readiness).toEqual((await other.call('readyz')).json);
   const of = (name: string) => settings.find((one) => one.name === name);
   expect(of('KEEP_RELEASES')).toMatchObject({ value: '7', source: 'set' });
   expect(of('LOG_LEVEL')).toMatchObject({ doc: expect.stringMatching(/./) });

@@ -6,7 +6,7 @@ import type { Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
 import { changeOf, facts, node, NOW, on, project, SETTINGS, stateOf } from './fixtures.ts';
-import { can, copy, done, drain, from, incoming, move, result, settings, to, volumes } from './moves.ts';
+import { can, copy, done, drain, from, incoming, move, proven, result, settings, to, volumes } from './moves.ts';
 
 const atRest = (over: Partial<DeploymentRecord> = {}): DeploymentRecord =>
   on.running({ settings, health: null, stopped_first: 'stopped', waiting: 'the project is stopped; start it to serve again', ...over });
@@ -80,10 +80,13 @@ describe('the end', () => {
     expect(plan.createTasks).toEqual([]);
   });
   it('the new copy counts when both ends have equal files; the old container is removed, and the project stays stopped', () => {
-    const plan = reported('receive', { volumes: [{ ...copy, digest: result.digest }, incoming] });
+    const last = reported('receive', { volumes: [{ ...copy, digest: result.digest }, incoming] });
+    expect(last.volumes.map(({ state }) => state).toSorted()).toEqual(['current', 'incoming']);
+    expect(changeOf(last, 'd2').waiting).toContain('home has not listed its containers since then');
+    const plan = leave({ volumes: proven });
     expect(plan.volumes).toMatchObject([
-      { id: 'v1', state: 'left' },
-      { id: 'v2', state: 'current' },
+      { id: 'v1', state: 'left', digest: null },
+      { id: 'v2', state: 'current', digest: null },
     ]);
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', payload: { remove: [{ deployment_id: 'd2' }] } }]);
     expect([plan.stopped, stateOf(plan, 'd2'), changeOf(plan, 'd2').waiting]).toEqual([
@@ -145,7 +148,7 @@ describe('the end', () => {
   ])('both ends are void, and the new copy is deleted, when %s', (_, decide, state) => {
     const plan = decide(atRest());
     expect(stateOf(plan, 'd2')).toBe(state);
-    expect(plan.volumes).toMatchObject([{ id: 'v2', state: 'deleting' }]);
+    expect(plan.volumes.find((c) => c.id === 'v2')).toMatchObject({ state: 'deleting' });
     expect(plan.changeTasks.filter((t) => 'end' in t && t.end === 'cancelled')).toHaveLength(2);
   });
   it('a start that was requested meanwhile waits, and its cancellation leaves the copy alone', () => {

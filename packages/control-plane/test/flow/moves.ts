@@ -24,6 +24,7 @@ export const copy: VolumeCopy = {
   source: null,
   digest: null,
   sizes: {},
+  seen: { containers: {}, proven_at: null },
   created_at: NOW,
   changed_at: NOW,
 };
@@ -37,3 +38,8 @@ export const move = (role: 'send' | 'receive'): TaskRecord =>
   });
 export const result = { digest: 'a'.repeat(64), files: 2, bytes: 1_200_000 };
 export const done: TaskReport = { status: 'completed', result: result as Record<string, unknown> };
+/** Both ends have reported the same files, and the next list of `from` showed nothing that ran. */
+export const proven: VolumeCopy[] = [
+  { ...copy, digest: result.digest, seen: { containers: {}, proven_at: NOW - 10 } },
+  { ...incoming, digest: result.digest },
+];

@@ -42,7 +42,8 @@ function drainOf(count: number, begins = false) {
     tried.push(id);
     return Promise.resolve(begins);
   };
-  const deps = { stores, driver: { moveVolumes, newId: () => 'x' }, now: () => NOW, log: silentLogger() };
+  const reviewMoves = (): Promise<void> => Promise.resolve();
+  const deps = { stores, driver: { moveVolumes, reviewMoves, newId: () => 'x' }, now: () => NOW, log: silentLogger() };
   return { step: drains(deps as unknown as LoopDeps), tried, all: resting.map((d) => d.id), reads: () => reads };
 }
 

@@ -161,6 +161,10 @@ test('DELETE of a node moves the volume of a stopped project, which stays stoppe
   expect(await isMoving()).toEqual([project]);
   for (const t of await tasks(second)) await work(t.id, moved);
   expect(await isMoving()).toEqual([]);
+  // Its next list shows that nothing ran there meanwhile.
+  api.pass(1_000);
+  await at('node-1');
+  await loops();
   expect(await api.stores.volumes.ofProject(project)).toMatchObject([
     { node_id: first, state: 'left' },
     { node_id: second, state: 'current' },

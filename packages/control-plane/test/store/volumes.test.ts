@@ -18,6 +18,7 @@ const copy = (over: Partial<VolumeCopy> = {}): VolumeCopy => ({
   names: ['data'],
   bytes: null,
   sizes: {},
+  seen: null,
   source: null,
   digest: null,
   created_at: NOW,

@@ -21,13 +21,15 @@ import { TextField } from '../ui/text-field.tsx';
 import { Code } from '../ui/text.tsx';
 
 const DAY_MS = 86_400_000;
+/** Validity of a new token. */
+const DAYS = 90;
 
 export const Page = () => {
   const me = useMe();
   const tokens = useList('listTokens', { query: { limit: 200 } });
   const [name, setName] = useState('');
   const [role, setRole] = useState<Role>('viewer');
-  const [days, setDays] = useState<number | null>(90);
+  const [days, setDays] = useState<number | null>(DAYS);
   const [projects, setProjects] = useState<string[]>([]);
   const [secret, setSecret] = useState<string | null>(null);
   const nameOf = useProjectNames(tokens.items.flatMap((token) => token.projects ?? []));
@@ -36,7 +38,9 @@ export const Page = () => {
     (answer) => {
       setSecret(answer.token);
       setName('');
-      setProjects([]);
+      // The next token has the least rights again. The limit to projects stays.
+      setRole('viewer');
+      setDays(DAYS);
     },
     { once: true },
   );
@@ -74,7 +78,7 @@ export const Page = () => {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            const expires_at = new Date(Date.now() + (days ?? 90) * DAY_MS).toISOString();
+            const expires_at = new Date(Date.now() + (days ?? DAYS) * DAY_MS).toISOString();
             void create.run({ body: { name, role, expires_at, ...(projects.length === 0 ? {} : { projects }) } });
           }}
         >

@@ -29,7 +29,7 @@ export const Page = () => {
   const dataset = useAsk('getDataset', { params: { id: name } });
   return (
     <Answer query={dataset} what="the dataset" page>
-      {(found) => <Loaded dataset={found} />}
+      {(found) => <Loaded key={found.id} dataset={found} />}
     </Answer>
   );
 };

@@ -7,7 +7,7 @@ import { useAsk } from '../api/queries.ts';
 import { errorOfLast, useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
-import { commitText, LiveStatus } from '../parts/deployments.tsx';
+import { commitText, LiveStatus, rolledBackText } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
 import { LogView } from '../parts/log-view.tsx';
 import { Problem } from '../parts/problem.tsx';
@@ -27,7 +27,7 @@ export const Page = () => {
   const deployment = useAsk('getDeployment', { params: { id } });
   return (
     <Answer query={deployment} what="the deployment" page>
-      {(found) => <Loaded deployment={found} />}
+      {(found) => <Loaded key={found.id} deployment={found} />}
     </Answer>
   );
 };
@@ -67,6 +67,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
         <span>
           <LiveStatus item={deployment} stopped={project.data?.stopped === true} strong />: {commitText(deployment)}, requested{' '}
           <Ago at={deployment.created_at} />
+          {rolledBackText(deployment)}
           {(deployment.created_by?.name ?? null) !== null && ` by ${clean(deployment.created_by?.name ?? '')}`}
         </span>
       }

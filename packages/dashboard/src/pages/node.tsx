@@ -36,7 +36,7 @@ export const Page = () => {
     );
   return (
     <Answer query={one} what="the node" page>
-      {(node) => <Loaded node={node} />}
+      {(node) => <Loaded key={node.id} node={node} />}
     </Answer>
   );
 };

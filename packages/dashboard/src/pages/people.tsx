@@ -27,7 +27,11 @@ function People() {
   const users = useList('listUsers', { query: { limit: 200 } });
   const [email, setEmail] = useState('');
   const [role, setRole] = useState<Role>('viewer');
-  const create = useChange('createUser', () => setEmail(''));
+  const create = useChange('createUser', () => {
+    setEmail('');
+    // The next person must not become an admin because the one before did.
+    setRole('viewer');
+  });
   const patch = useChange('patchUser');
   const errors = fieldErrors(create.error);
   return (

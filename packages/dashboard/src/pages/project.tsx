@@ -8,7 +8,7 @@ import { useAsk, useList } from '../api/queries.ts';
 import { errorOfLast, useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
 import { Command } from '../parts/command.tsx';
-import { commitText, Deployments } from '../parts/deployments.tsx';
+import { commitText, Deployments, rolledBackText } from '../parts/deployments.tsx';
 import { useLogStream } from '../parts/log-data.ts';
 import { LogView } from '../parts/log-view.tsx';
 import { dialogError, Problem } from '../parts/problem.tsx';
@@ -53,7 +53,8 @@ export const Page = () => {
   const project = useAsk('getProject', { params: { id: name } });
   return (
     <Answer query={project} what="the project" page>
-      {(found) => <Loaded project={found} tab={tab} />}
+      {/* The key: a form of one project never has the texts of another one. */}
+      {(found) => <Loaded key={found.id} project={found} tab={tab} />}
     </Answer>
   );
 };
@@ -194,6 +195,7 @@ function Truth({ project, live, newest }: { project: Project; live: Deployment |
       )}
       {', deployed '}
       <Ago at={live.finished_at ?? live.created_at} />
+      {rolledBackText(live)}
       {live.health?.detail !== undefined && live.health.detail !== null && live.health.status !== 'healthy' && `. ${live.health.detail}`}
     </span>
   );

@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query';
+import type { SystemReadiness } from '@berth/wire/system';
 import { Page as Head } from '../app/page.tsx';
 import { useAsk, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
@@ -21,24 +21,25 @@ export const Page = () => (
   </AdminOnly>
 );
 
+/** A control plane of an earlier version does not send it. */
+const UNKNOWN: Pick<SystemReadiness, 'parts' | 'notes'> & { status: string } = {
+  status: 'not known: an earlier version answers',
+  parts: [],
+  notes: [],
+};
+
 function System() {
   const version = useAsk('version', {});
   const cleanUps = useAsk('cleanUps', {});
-  const system = useAsk('system', {});
+  const system = useAsk('system', {}, { everyMs: 10_000 });
   const nodes = useList('listNodes', { query: { limit: 200 } });
   const clean = useChange('startCleanUp');
-  // /readyz answers 503 with the same document when it is not ready.
-  const ready = useQuery({
-    queryKey: ['readyz', {}],
-    queryFn: async ({ signal }): Promise<Readiness> => (await fetch('/readyz', { signal })).json() as Promise<Readiness>,
-    refetchInterval: 10_000,
-  });
   return (
     <Head title="System">
       <Column gap="lg">
-        <Panel flush title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
-          <Answer query={ready} what="the readiness">
-            {({ status, parts, notes }) => (
+        <Panel flush title="SystemReadiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
+          <Answer query={system} what="the readiness">
+            {({ readiness: { status, parts, notes } = UNKNOWN }) => (
               <>
                 <div style={{ padding: '0 16px 12px' }}>
                   <Status mark={status === 'ready' ? 'ok' : 'bad'} strong>
@@ -208,5 +209,3 @@ function System() {
     </Head>
   );
 }
-
-type Readiness = { status: string; parts: { name: string; required: boolean; ok: boolean; detail: string }[]; notes: string[] };

@@ -19,6 +19,10 @@ export function commitText({ commit, commit_message, branch }: Pick<DeploymentIt
   return clean(message === '' ? short : `${short} ${message.length > 72 ? `${message.slice(0, 71)}…` : message}`);
 }
 
+/** After a rollback: which version it replaced. The next deployment from source brings the newest commit, and with it that version. */
+export const rolledBackText = ({ rolled_back_from: from }: Pick<DeploymentItem, 'rolled_back_from'>): string =>
+  (from ?? null) === null ? '' : `, rolled back from #${from}`;
+
 type LiveStatusProps = { item: Pick<DeploymentItem, 'status' | 'health' | 'waiting'>; stopped?: boolean; strong?: boolean };
 /**
  * A container that runs and does not work, or is stopped, must not look as if all were well. A running version waits only while it is

@@ -21,6 +21,7 @@ import { Command, Empty } from './command.tsx';
 import { Conflict } from './conflict.tsx';
 import { dialogError, fieldErrors, FormProblem, Problem } from './problem.tsx';
 import { LookStatus, useRepositoryLook } from './repository.tsx';
+import { looksSecret } from './secret-name.ts';
 import { CertificateStatus, DatasetStatus } from './states.tsx';
 import { useTagged } from './tagged.ts';
 import { Ago } from './time.tsx';
@@ -50,9 +51,11 @@ export function Env({ project: shown }: Tab) {
     };
   const theirs = env[name];
   const isTheirs = !isSecret && seen !== null && theirs !== seen[name] && theirs !== value;
+  /** Empties the form. The next value is a secret again, as in a new form. */
   const done = (): void => {
     setName('');
     setValue('');
+    setIsSecret(true);
     setSeen(null);
   };
   const putEnv = useChange('putEnv', done);
@@ -85,6 +88,11 @@ export function Env({ project: shown }: Tab) {
               <TextField label="Value" value={value} onChange={typing(setValue)} secret={isSecret} mono error={fields['value'] ?? null} />
             </Columns>
             <Checkbox label="Secret: nobody can read the value again" value={isSecret} onChange={setIsSecret} />
+            {!isSecret && looksSecret(name, value) && (
+              <Note tone="warn" live>
+                {`${name === '' ? 'The value' : name} looks like a secret. Everybody who may change the project can read a variable; choose Secret to hide it.`}
+              </Note>
+            )}
             {isTheirs ? (
               <Conflict
                 title={`Somebody else ${theirs === undefined ? 'removed' : 'changed'} ${name} meanwhile`}

@@ -44,10 +44,15 @@ type ConfirmProps = {
   error?: string | null;
   onConfirm: () => void;
 };
-export function Confirm({
-  open,
+export const Confirm = ({ open, title, ...form }: ConfirmProps) => (
+  <Dialog open={open} onClose={form.onClose} title={title}>
+    <ConfirmForm {...form} />
+  </Dialog>
+);
+
+/** Inside the dialog, which unmounts it: a text that confirmed once does not confirm the next time. */
+function ConfirmForm({
   onClose,
-  title,
   children,
   action,
   danger = false,
@@ -55,33 +60,31 @@ export function Confirm({
   busy = false,
   error = null,
   onConfirm,
-}: ConfirmProps) {
+}: Omit<ConfirmProps, 'open' | 'title'>) {
   const [text, setText] = useState('');
   const reason = typed !== undefined && text !== typed ? `type ${typed} first` : null;
   return (
-    <Dialog open={open} onClose={onClose} title={title}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (reason === null && !busy) onConfirm();
-        }}
-      >
-        <Column>
-          <div>{children}</div>
-          {typed !== undefined && <TextField label={`Type ${typed} to confirm`} value={text} onChange={setText} autoFocus />}
-          {error !== null && (
-            <Note tone="bad" live>
-              {error}
-            </Note>
-          )}
-          <Row justify="end">
-            <Button onClick={onClose}>Keep as it is</Button>
-            <Button type="submit" look={danger ? 'danger' : 'main'} reason={reason} busy={busy}>
-              {action}
-            </Button>
-          </Row>
-        </Column>
-      </form>
-    </Dialog>
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (reason === null && !busy) onConfirm();
+      }}
+    >
+      <Column>
+        <div>{children}</div>
+        {typed !== undefined && <TextField label={`Type ${typed} to confirm`} value={text} onChange={setText} autoFocus />}
+        {error !== null && (
+          <Note tone="bad" live>
+            {error}
+          </Note>
+        )}
+        <Row justify="end">
+          <Button onClick={onClose}>Keep as it is</Button>
+          <Button type="submit" look={danger ? 'danger' : 'main'} reason={reason} busy={busy}>
+            {action}
+          </Button>
+        </Row>
+      </Column>
+    </form>
   );
 }

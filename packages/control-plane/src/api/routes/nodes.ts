@@ -89,6 +89,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
 
   route('uncordonNode', async ({ params, access }) => {
     const node = await stores.nodes.setSchedulable(params.id, true);
+    await driver.reviewMoves();
     // Deployments may be waiting for this node.
     changes.notify('work');
     return view(node, access);

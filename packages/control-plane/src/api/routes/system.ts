@@ -1,4 +1,5 @@
 /** Routes about the control plane itself: health, readiness, metrics, version, OpenAPI document. */
+import type { SystemReadiness } from '@berth/wire/system';
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import { isLate, lastGood, nextBackupAt, RESTORED, type Restored } from '../../domain/backups.ts';
 import { type Define, SENT } from '../define.ts';
@@ -25,7 +26,7 @@ const ageOf = (ms: number): string => {
 const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 
 /** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
-type Part = { name: string; ok: boolean; required: boolean; detail: string };
+type Part = SystemReadiness['parts'][number];
 
 type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly Pick<NodeNotes, 'notes'>[]; openapi: object };
 
@@ -35,6 +36,13 @@ export function systemRoutes(route: Define, deps: Deps): void {
   route('healthz', async () => ({ status: 'ok' }));
 
   route('readyz', async ({ reply }) => {
+    const readiness = await readinessNow();
+    void reply.code(readiness.status === 'not_ready' ? 503 : 200).send(readiness);
+    return SENT;
+  });
+
+  /** The dashboard gets it too (`system`), because the shipped proxy files keep /readyz from the internet. */
+  async function readinessNow(): Promise<SystemReadiness> {
     const parts: Part[] = [await database(), routes(), ...jwtSecret(), await secrets(), ...(await backups()), ...loops().map(loopPart)];
     const ready = parts.every((p) => p.ok || !p.required);
     const status = !ready ? 'not_ready' : parts.every((p) => p.ok) ? 'ready' : 'degraded';
@@ -47,9 +55,8 @@ export function systemRoutes(route: Define, deps: Deps): void {
       ...(await restored()),
       ...nodeNotes.flatMap((n) => n.notes()),
     ];
-    void reply.code(ready ? 200 : 503).send({ status, parts, notes });
-    return SENT;
-  });
+    return { status, parts, notes };
+  }
 
   let cache = { until: Number.NEGATIVE_INFINITY, doubled: Promise.resolve<string[]>([]) };
   function doubled(): Promise<string[]> {
@@ -215,6 +222,7 @@ export function systemRoutes(route: Define, deps: Deps): void {
     const interval = deps.backupIntervalMs;
     const next = interval === null ? null : Math.max(now(), nextBackupAt(rows, interval));
     return {
+      readiness: await readinessNow(),
       settings: settings.inForce,
       backups: {
         interval_seconds: interval === null ? null : interval / 1000,

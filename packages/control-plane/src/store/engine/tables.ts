@@ -128,7 +128,7 @@ export type Tables = {
     set_at: Ms;
   };
   /** Copies of volumes on nodes (domain/volumes.ts). They outlive their project. */
-  volume_copies: Omit<VolumeCopy, 'names' | 'sizes'> & { names: Json; sizes: Generated<Json> };
+  volume_copies: Omit<VolumeCopy, 'names' | 'sizes' | 'seen'> & { names: Json; sizes: Generated<Json>; seen: Generated<Json | null> };
   deploy_keys: DeployKeyRecord;
   git_tokens: GitTokenRecord;
   /** ssh host keys (domain/git-hosts.ts). */
@@ -153,6 +153,8 @@ export type Tables = {
     requested_commit: string | null;
     note: string | null;
     rollback_of: string | null;
+    /** Null: it is no rollback, or an earlier version of Berth created it. */
+    rolled_back: Generated<Json | null>;
     error_code: string | null;
     error_message: string | null;
     cancel_requested_at: Ms | null;

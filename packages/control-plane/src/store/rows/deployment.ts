@@ -32,6 +32,7 @@ export function deploymentColumns({
   created_by,
   phases,
   image_missing: _missing,
+  rolled_back,
   ...plain
 }: Partial<DeploymentRecord>): Partial<NewRow<'deployments'>> {
   return {
@@ -47,6 +48,7 @@ export function deploymentColumns({
     ...(timer === undefined ? {} : { timer: timer === null ? null : JSON.stringify(timer) }),
     ...(secrets === undefined ? {} : { secrets: secrets === null ? null : JSON.stringify(secrets) }),
     ...(created_by === undefined ? {} : { created_by: created_by === null ? null : JSON.stringify(created_by) }),
+    ...(rolled_back === undefined ? {} : { rolled_back: rolled_back === null ? null : JSON.stringify(rolled_back) }),
     ...(phases === undefined ? {} : { phases: phases === null ? null : JSON.stringify(phases) }),
     ...(retry === undefined ? {} : { retry: retry === null ? null : JSON.stringify(retry) }),
   };
@@ -68,6 +70,7 @@ export const SUMMARY_COLUMNS = [
   'commit_author',
   'phases',
   'rollback_of',
+  'rolled_back',
   'error_code',
   'error_message',
   'waiting',
@@ -103,7 +106,10 @@ export function summaryOf({ ordinal, ...row }: SummaryRow): DeploymentSummary {
 }
 
 /** The parts that a summary and a whole record have in common. */
-const partsOf = (row: Omit<SummaryRow, 'ordinal'>): Pick<DeploymentRecord, 'error' | 'health' | 'datasets' | 'created_by' | 'phases'> => ({
+const partsOf = (
+  row: Omit<SummaryRow, 'ordinal'>,
+): Pick<DeploymentRecord, 'error' | 'health' | 'datasets' | 'created_by' | 'phases' | 'rolled_back'> => ({
+  rolled_back: row.rolled_back === null ? null : (JSON.parse(row.rolled_back) as DeploymentRecord['rolled_back']),
   created_by: row.created_by === null ? null : (JSON.parse(row.created_by) as DeploymentRecord['created_by']),
   phases: row.phases === null ? null : (JSON.parse(row.phases) as DeploymentRecord['phases']),
   error: row.error_code === null ? null : { code: row.error_code as Failure['code'], message: row.error_message ?? '' },

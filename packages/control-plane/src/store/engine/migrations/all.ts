@@ -33,9 +33,11 @@ import { cleanUp } from './0028_clean_up.ts';
 import { rights } from './0029_rights.ts';
 import { volumeMoves } from './0030_volume_moves.ts';
 import { volumeSizes } from './0034_volume_sizes.ts';
+import { moveWitness } from './0037_move_witness.ts';
 import { prefixClaims } from './0039_prefix_claims.ts';
 import { unmanagedContainers } from './0041_unmanaged_containers.ts';
 import { missingImages } from './0042_missing_images.ts';
+import { rolledBack } from './0049_rolled_back.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -67,7 +69,9 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0029_rights': rights(capabilities),
   '0030_volume_moves': volumeMoves(capabilities),
   '0034_volume_sizes': volumeSizes(capabilities),
+  '0037_move_witness': moveWitness(capabilities),
   '0039_prefix_claims': prefixClaims(capabilities),
   '0041_unmanaged_containers': unmanagedContainers(capabilities),
   '0042_missing_images': missingImages(),
+  '0049_rolled_back': rolledBack(capabilities),
 });

@@ -1,0 +1,10 @@
+/** Adds the containers that a move of volumes saw on both nodes when it began. A proof without them does not count. */
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
+import type { Capabilities } from '../capabilities.ts';
+
+export const moveWitness = ({ text }: Capabilities): Migration => ({
+  async up(db: Kysely<unknown>) {
+    await db.schema.alterTable('volume_copies').addColumn('seen', text).execute();
+  },
+});

@@ -1,0 +1,26 @@
+/** Tells from its name or its value that a variable is probably a secret. */
+
+/** Words of names, between underscores. */
+const WORDS =
+  /(?:^|_)(?:SECRET|SECRETS|TOKEN|PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|CREDENTIALS?|KEY|APIKEY|DSN|PRIVATE|PAT|SALT|PEPPER|JWT|OAUTH|COOKIE)(?:_|$)/;
+/** A key that everybody may know. */
+const PUBLIC = /(?:^|_)(?:PUBLIC|PUBLISHABLE)(?:_|$)/;
+/** An address with a password, a private key, a token of a well-known service, a signed token. */
+const VALUES = [
+  /^[a-z][a-z0-9+.-]*:\/\/[^/\s:@]*:[^/\s@]+@/i,
+  /-----BEGIN [A-Z ]*PRIVATE KEY-----/,
+  /^(?:gh[pousr]_|github_pat_|glpat-|sk_live_|sk-|xox[abprs]-|AKIA|hf_|npm_)\w/,
+  /^eyJ[\w-]+\.[\w-]+\.[\w-]*$/,
+];
+
+/** Splits `dbPassword` and `db-password` like `DB_PASSWORD`. */
+const wordsOf = (name: string): string =>
+  name
+    .replace(/([a-z0-9])([A-Z])/g, '$1_$2')
+    .replaceAll(/[^A-Za-z0-9]+/g, '_')
+    .toUpperCase();
+
+export function looksSecret(name: string, value: string): boolean {
+  const words = wordsOf(name);
+  return (WORDS.test(words) && !PUBLIC.test(words)) || VALUES.some((pattern) => pattern.test(value.trim()));
+}
