@@ -108,6 +108,17 @@ export const used = [${specifiers.map((_, i) => `m${i}`).join(', ')}];\n`;
         `  await rename('a', 'b');\n  return readFile('b', 'utf8');\n};\n`,
       null,
     ],
+    'packages/cli/src/cookie.ts': [
+      `export const f = (headers: Record<string, string>): string[] => (headers['x'] ?? '').split(';').map((pair) => pair.trim());\n`,
+      'berth(trim-ows)',
+    ],
+    'packages/cli/src/header.ts': [
+      `export const f = (headers: Record<string, string>): string | undefined => headers['x']?.trimStart();\n`,
+      'berth(trim-ows)',
+    ],
+    'packages/cli/src/answer.ts': [`export const f = (text: string): string => text.trim();\n`, null],
+    'packages/gateway/src/trim.ts': [`export const f = (text: string): string => text.trim();\n`, 'berth(no-trim)'],
+    [`${cp}/api/trim.ts`]: [`export const f = (text: string): string => text.trimEnd();\n`, 'berth(no-trim)'],
     'packages/kit/src/useless-directive.ts': [`// oxlint-disable-next-line eqeqeq\nexport const a = 1;\n`, 'Unused'],
 
     // The arrows: what each folder may import, and one import that is forbidden.

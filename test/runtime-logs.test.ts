@@ -40,6 +40,8 @@ const container = (): Container => ({
   hostPort: 1,
   fixedPort: 1,
   restarts: 0,
+  health: null,
+  stopSignal: 'SIGTERM',
 });
 beforeAll(async () => {
   api = await createApi();
@@ -92,7 +94,8 @@ async function follow(lastId?: string, query = '', who: 'viewer' | 'developer' =
   });
   const viewer: Viewer = { events: [], close: () => stop.abort() };
   void (async () => {
-    for await (const { event, id, data } of readFrames(answer)) viewer.events.push({ event, id, data: JSON.parse(data) as never });
+    for await (const { event, id, data } of readFrames(answer))
+      viewer.events.push({ event, id: id ?? '', data: JSON.parse(data) as never });
   })().catch(() => undefined);
   return viewer;
 }

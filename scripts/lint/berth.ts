@@ -44,6 +44,42 @@ const writeFileWhole = {
   },
 };
 
+type Call = Node & { callee: Node & { property?: Node & { name?: string }; object?: Node } };
+const TRIMS = /^trim(Start|End|Left|Right)?$/;
+const HEADER_TEXT = /header|cookie|authorization|^origin$|^accept$|^pair$/i;
+
+/** Returns the names in an expression that functions are called on: `request.headers['x'].split(',')` has request, headers and split. */
+function namesIn(value: unknown, found: string[] = []): string[] {
+  if (Array.isArray(value)) for (const one of value) namesIn(one, found);
+  else if (typeof value === 'object' && value !== null) {
+    for (const [key, inner] of Object.entries(value)) {
+      if (key === 'parent') continue;
+      if ((key === 'name' || key === 'value') && typeof inner === 'string') found.push(inner);
+      else namesIn(inner, found);
+    }
+  }
+  return found;
+}
+
+/** `String.trim()` also removes U+00A0 and others, which browsers and other programs take as a part of a name or value. */
+const trims = (isHeaderText: (object: Node) => boolean) => ({
+  create(context: Context) {
+    return {
+      CallExpression(node: Call) {
+        const { property, object } = node.callee;
+        if (object !== undefined && property !== undefined && TRIMS.test(property.name ?? '') && isHeaderText(object))
+          context.report({
+            node: property,
+            message: 'Trim the text of a header with @berth/kit/ows: trim() also removes U+00A0 and others.',
+          });
+      },
+    };
+  },
+});
+const trimOws = trims((object) => namesIn(object).some((name) => HEADER_TEXT.test(name)));
+/** For the folders that read the headers of strangers: there a helper can get the text under any name. */
+const noTrim = trims(() => true);
+
 // oxlint loads a plugin from its default export.
 // oxlint-disable-next-line import/no-default-export
-export default { meta: { name: 'berth' }, rules: { 'write-file-whole': writeFileWhole } };
+export default { meta: { name: 'berth' }, rules: { 'trim-ows': trimOws, 'no-trim': noTrim, 'write-file-whole': writeFileWhole } };

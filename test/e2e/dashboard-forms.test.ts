@@ -132,7 +132,16 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         await press('Sign in');
       },
     },
-    { change: 'sign-in call exchange', signedOut: true, byItself: true, path: '/', act: () => open('/?signed-in=gateway') },
+    {
+      change: 'sign-in call exchange',
+      signedOut: true,
+      byItself: true,
+      path: '/',
+      act: async () => {
+        await page.evaluate(() => localStorage.setItem('berth.sign-in', 'of-this-browser'));
+        await open('/?signed-in=of-this-browser');
+      },
+    },
     { change: 'account call logout', path: '/account', act: () => press('Sign out') },
     {
       change: 'account create createToken',

@@ -470,6 +470,16 @@ describe.skipIf(reason !== undefined)(`sign-in in Chromium${reason === undefined
     await opened;
     await tab.getByText('Your session ended').waitFor({ state: 'detached' });
     expect(await tab.getByLabel('Dockerfile').inputValue()).toBe('Dockerfile.prod');
+
+    // A link that this browser did not begin signs nobody in without a question.
+    expect(await tab.evaluate(async () => (await fetch('/api/auth/logout', { method: 'POST' })).status)).toBe(204);
+    for (const value of ['gateway', '0'.repeat(32)]) {
+      await tab.goto(`${world.berth.publicUrl}/account?signed-in=${value}`);
+      await tab.getByRole('button', { name: `Continue as ${GRACE.email}` }).waitFor();
+      expect(await tab.evaluate(async () => (await fetch('/api/auth/me')).status)).toBe(401);
+    }
+    await tab.getByRole('button', { name: `Continue as ${GRACE.email}` }).click();
+    await tab.getByText(`${GRACE.email}, role admin`).waitFor();
     await context.close();
   });
 

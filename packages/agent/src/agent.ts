@@ -15,7 +15,6 @@ import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import type { AgentConfig, Task } from '@berth/wire/task';
 import type { Replace } from '@berth/kit/reload';
 import type { AGENT_SETTINGS, AgentOptions } from './config.ts';
-import { createEngineStatus } from './engine-status.ts';
 import { createHandlers, createRegistryParts, gitHome } from './handlers.ts';
 import { type HealthServer, startHealthServer } from './health.ts';
 import type { Locks } from './locks.ts';
@@ -271,7 +270,8 @@ function createNodeRegistration(config: AgentOptions, parts: AgentParts, log: Lo
       ...(parts.volumes === null ? [] : [CAN_VOLUMES, CAN_MOVE_VOLUMES]),
     ],
     storage: parts.storage.read,
-    engine: createEngineStatus(parts.docker),
+    engine: parts.engineStatus,
+    health: parts.shownHealth,
     disk: parts.diskUse.now,
     inventory: parts.data?.inventory ?? null,
     volumes: parts.volumeInventory,

@@ -1,20 +1,61 @@
 /** Explains why a new container did not become healthy. Pure, so that every case is a row of a test. */
+import type { CheckFailure } from './health-check.ts';
 import type { Listener } from './listening.ts';
 import type { ProbeAnswer } from './probe.ts';
 import type { Container } from './tools/docker.ts';
 import { TaskFailure } from './tools/failures.ts';
+import type { HealthCheck } from './tools/image-config.ts';
+
+export type ExitFacts = {
+  memoryBytes: number | null;
+  /** The last lines that the container printed. */
+  printed: string;
+  containerPort: number;
+  /** Go's names of architectures; an empty text if the image does not say. */
+  imageArch: string;
+  nodeArch: string;
+};
 
 /** For a container that exited, or never started, while it was probed. */
-export function exitFailure(container: Pick<Container, 'exitCode' | 'oomKilled' | 'error'>, memoryBytes: number | null): TaskFailure {
+export function exitFailure(container: Pick<Container, 'exitCode' | 'oomKilled' | 'error'>, facts: ExitFacts): TaskFailure {
+  const { exitCode, oomKilled, error } = container;
+  const { memoryBytes } = facts;
   const limit = memoryBytes === null ? '' : ` of ${Math.round(memoryBytes / 1_048_576)} MiB`;
-  // `--init` reports a death by signal as 128 + the number of the signal.
-  if (container.oomKilled || (container.exitCode === 137 && memoryBytes !== null)) {
+  // A child that was killed ends a shell with 128 + the number of the signal.
+  if (oomKilled || (exitCode === 137 && memoryBytes !== null)) {
     return new TaskFailure(
       'container_exited',
-      `exit code ${container.exitCode}, out of memory: the container exceeded its memory limit${limit}`,
+      `exit code ${exitCode}, out of memory: the container exceeded its memory limit${limit}; raise memory_bytes of the project, or let the program use less`,
     );
   }
-  return new TaskFailure('container_exited', `exit code ${container.exitCode}${container.error === '' ? '' : ` (${container.error})`}`);
+  const hint = hintOfExit(exitCode, `${error}\n${facts.printed}`, facts);
+  return new TaskFailure('container_exited', `exit code ${exitCode}${error === '' ? '' : ` (${error})`}${hint === '' ? '' : `: ${hint}`}`);
+}
+
+/** The next step, by the exit code and by what the container printed; an empty text if neither tells. */
+function hintOfExit(exitCode: number, text: string, { containerPort, imageArch, nodeArch }: ExitFacts): string {
+  if (/exec format error/i.test(text))
+    return imageArch !== '' && imageArch !== nodeArch
+      ? `the image is built for ${imageArch}, and this node is ${nodeArch}; remove --platform from its FROM line, or build it on a builder of this architecture`
+      : 'the kernel cannot execute the file: a script needs a first line such as #!/bin/sh';
+  const port = /(?:EACCES|permission denied|not permitted)[^\n]*?:(\d{1,4})\b|:(\d{1,4})\b[^\n]*(?:permission denied|not permitted)/i.exec(
+    text,
+  );
+  const low = Number(port?.[1] ?? port?.[2] ?? 0);
+  if (low > 0 && low < 1024)
+    return `the user of the image may not listen on port ${low}; let the program listen on a port above 1023, and set container_port (now ${containerPort}) to it`;
+  if (/read-only file system|EROFS/i.test(text))
+    return 'the program writes to a read-only mount; write elsewhere, mount a volume of the project (volumes), or mount the dataset readwrite';
+  if (exitCode === 126)
+    return 'the file of the command cannot be executed: git update-index --chmod=+x FILE, or RUN chmod +x FILE in the Dockerfile';
+  if (exitCode === 127)
+    return 'a command was not found; correct ENTRYPOINT or CMD, or install the program in the image (a script with Windows line ends gives the same error)';
+  if (/EACCES|permission denied/i.test(text))
+    return 'the user of the image may not access a file; change the owner in the Dockerfile (COPY --chown), or USER';
+  if (exitCode === 0)
+    return 'its command ended without an error; a service must stay in the foreground (for example nginx -g "daemon off;", without & at the end)';
+  if (exitCode === 137) return 'it was killed; the node may be short of memory, or another program stopped it';
+  return '';
 }
 
 export type ProbeFacts = {
@@ -24,35 +65,72 @@ export type ProbeFacts = {
   last: ProbeAnswer | null;
   /** Null if the listeners could not be read. */
   listeners: readonly Listener[] | null;
+  /** TCP ports of EXPOSE. */
+  exposed: readonly number[];
 };
+
+export const addressOf = ({ address, port }: Pick<Listener, 'address' | 'port'>): string =>
+  `${address.includes(':') ? `[${address}]` : address}:${port}`;
+const isIpv6 = ({ address }: Listener): boolean => address.includes(':') && !address.startsWith('::ffff:');
 
 /** For a container that runs but was not healthy in time. */
 export function probeFailure(facts: ProbeFacts): TaskFailure {
   const { containerPort, last, listeners } = facts;
   const within = `within ${facts.probeSeconds} s`;
+  const exposes =
+    facts.exposed.length === 0 || facts.exposed.includes(containerPort) ? '' : `; the image exposes ${facts.exposed.join(', ')} (EXPOSE)`;
   if (last?.kind === 'status')
     return new TaskFailure(
       'health_check_failed',
-      `GET ${facts.healthPath ?? '/'} was answered with status ${last.status}; below 400 is healthy`,
+      `GET ${facts.healthPath ?? '/'} was answered with status ${last.status} ${within}; below 400 is healthy. Correct health_path or the application, or raise start_seconds`,
     );
   if (listeners === null)
     return new TaskFailure(
       'probe_timeout',
-      `no HTTP answer on port ${containerPort} ${within}; the listeners inside the container could not be read`,
+      `no HTTP answer on port ${containerPort} ${within}${exposes}; the listeners inside the container could not be read`,
     );
   if (listeners.length === 0)
-    return new TaskFailure('container_not_listening', `no program listened ${within}; the project's container port is ${containerPort}`);
+    return new TaskFailure(
+      'container_not_listening',
+      `no program listened ${within}; the project's container port is ${containerPort}${exposes}. If it starts slowly, raise start_seconds of the project`,
+    );
 
-  const seen = listeners.map((l) => `${l.address.includes(':') ? `[${l.address}]` : l.address}:${l.port}`).join(', ');
+  const seen = listeners.map(addressOf).join(', ');
   const onPort = listeners.filter((l) => l.port === containerPort);
-  if (onPort.some((l) => !l.loopback)) {
+  const open = onPort.filter((l) => !l.loopback);
+  const listenThere = `make it listen on 0.0.0.0:${containerPort} (often a setting such as HOST=0.0.0.0 or --host 0.0.0.0)`;
+  if (open.length > 0 && open.every(isIpv6))
     return new TaskFailure(
       'probe_timeout',
-      `a program listens on port ${containerPort}, but did not answer HTTP ${within}${last === null ? '' : ` (${last.message})`}`,
+      `the program listens on ${open.map(addressOf).join(', ')}, but did not answer over IPv4 ${within}${last === null ? '' : ` (${last.message})`}; if it listens for IPv6 only, ${listenThere}`,
+    );
+  if (open.length > 0) {
+    return new TaskFailure(
+      'probe_timeout',
+      `a program listens on port ${containerPort}, but did not answer HTTP ${within}${last === null ? '' : ` (${last.message})`}; it must answer HTTP without TLS there. If it starts slowly, raise start_seconds of the project`,
     );
   }
-  if (onPort.length > 0)
-    return new TaskFailure('container_loopback_only', `the program listens on ${seen}; it must listen on 0.0.0.0:${containerPort}`);
+  if (onPort.length > 0) return new TaskFailure('container_loopback_only', `the program listens on ${seen}; ${listenThere}`);
+  const ports = [...new Set(listeners.map((l) => l.port))];
+  const toSet = ports.length === 1 ? `set container_port to ${ports[0]}` : 'set container_port to the right one';
   const too = listeners.every((l) => l.loopback) ? ', and on the loopback address only' : '';
-  return new TaskFailure('container_wrong_port', `the program listens on ${seen}${too}; the project's container port is ${containerPort}`);
+  return new TaskFailure(
+    'container_wrong_port',
+    `the program listens on ${seen}${too}; the project's container port is ${containerPort}${exposes}. ${
+      too === '' ? `Let the program read PORT, or ${toSet}` : `Let the program listen on 0.0.0.0 and read PORT, or ${toSet}`
+    }`,
+  );
+}
+
+/** For a container that answers HTTP, but whose HEALTHCHECK did not pass. */
+export function checkFailure({ command }: HealthCheck, { output, isFinal }: CheckFailure, seconds: number): TaskFailure {
+  const missing = /executable file not found|no such file or directory|: not found/i.test(output)
+    ? 'The image may lack the program of the check. '
+    : '';
+  const when = isFinal ? '' : ` within ${seconds} s (start_seconds)`;
+  const printed = output === '' ? 'It printed nothing' : `It printed: ${output}`;
+  return new TaskFailure(
+    'image_health_check_failed',
+    `${command.join(' ').slice(0, 300)} did not pass${when}. ${missing}Correct HEALTHCHECK in the Dockerfile or the application; HEALTHCHECK NONE turns it off. ${printed}`,
+  );
 }

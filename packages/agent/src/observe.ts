@@ -35,8 +35,8 @@ export async function observe(list: ListNodeContainers, signal: AbortSignal, rev
   return (await revive(containers, signal)) ? list({}, signal) : containers;
 }
 
-/** Events that change neither the state nor the port of a container. */
-const IGNORED_EVENTS = /^(exec_|health_status|top|attach|resize|export|archive-path|extract-to-dir|copy|commit)/;
+/** Events that change neither the state nor the port nor the health of a container. */
+const IGNORED_EVENTS = /^(exec_|top|attach|resize|export|archive-path|extract-to-dir|copy|commit)/;
 const DEBOUNCE_MS = 100;
 
 export type ContainerWatch = {

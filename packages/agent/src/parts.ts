@@ -13,7 +13,9 @@ import { createVolumeInventory, type VolumeInventory } from './data/volume-inven
 import { createVolumes, type Volumes } from './data/volumes.ts';
 import { createDiskUse, type DiskUse } from './disk-use.ts';
 import { createEngineSpace } from './engine-space.ts';
+import { createEngineStatus, type EngineStatus } from './engine-status.ts';
 import { createEvictableImages } from './evictable-images.ts';
+import { createShownHealth, type ShownHealth } from './health-check.ts';
 import { createHostIp } from './host-ip.ts';
 import { createHostPorts, type HostPorts } from './host-ports.ts';
 import { createImages, type Images } from './images.ts';
@@ -80,6 +82,8 @@ export type AgentParts = {
   buildDigests: BuildDigests;
   secretFiles: SecretFiles;
   exits: Exits;
+  engineStatus: EngineStatus;
+  shownHealth: ShownHealth;
   logReaders: LogReaders;
 };
 /** Never rejects, except with the signal’s reason. */
@@ -273,6 +277,8 @@ export async function createParts(
     usage,
     secretFiles,
     exits,
+    engineStatus: createEngineStatus(docker),
+    shownHealth: createShownHealth(redactOf),
     logReaders: createLogReaders({ client, docker, listContainers, redactOf, nodeId, onRestart: exits.restarted, log }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };

@@ -13,6 +13,7 @@ import type { NodeRole } from '@berth/wire/vocabulary';
 import type { Credentials } from './credentials.ts';
 import type { EngineStatus } from './engine-status.ts';
 import type { PortGuard } from './port-guard.ts';
+import type { ShownHealth } from './health-check.ts';
 import { type ListNodeContainers, type NodeIds } from './node-ids.ts';
 import { observe, toObserved } from './observe.ts';
 import type { Meter } from './usage/meter.ts';
@@ -37,6 +38,8 @@ export type RegistrationDeps = {
   /** Starts containers that an engine restart left stopped. */
   revive: Revival['revive'];
   engine: EngineStatus;
+  /** The results of the HEALTHCHECKs of images. */
+  health: ShownHealth;
   /** Null before the first count. */
   disk: () => NodeDisk | null;
   log: Logger;
@@ -91,7 +94,15 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       await deps.ids.seen(seen, nodeId);
       deps.usage?.seen(seen);
       deps.onSeen?.(seen);
-      return seen.map((container) => ({ ...toObserved(container), ...deps.usage?.notesOf(container.id) }));
+      const health = await deps.health(seen);
+      return seen.map((container) => {
+        const checked = health.get(container.id);
+        return {
+          ...toObserved(container),
+          ...(checked === undefined ? {} : { health: checked }),
+          ...deps.usage?.notesOf(container.id),
+        };
+      });
     } catch (error) {
       signal.throwIfAborted();
       deps.engine.failed(error);

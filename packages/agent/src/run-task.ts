@@ -44,7 +44,8 @@ export type RunTaskDeps = {
   tracing?: Tracing | null;
 };
 
-const FINAL_FLUSH_MS = 15_000;
+/** As long as batches are accepted. */
+const FINAL_FLUSH_MS = 60_000;
 const CANCELLED = { code: 'cancelled', message: `${FAILURES.cancelled}.` };
 
 export function runTask(task: Task, { client: anyClient, handlers, log: parent, onFailure, meter, tracing = null }: RunTaskDeps): TaskRun {
@@ -132,6 +133,7 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       secretsDigest: claim.secrets_digest ?? null,
       signal: work.signal,
       log: (line) => shipper.push(line),
+      room: shipper.room,
       logStep: (step, text) => {
         for (const line of text.split('\n')) shipper.push({ stream: 'system', step, text: line });
       },

@@ -1,4 +1,5 @@
 /** Makes text of a program safe to send and to show: without secrets, without escape sequences, and not too long. */
+import { cutLine } from '@berth/kit/lines';
 import type { Redact } from './secrets/redaction.ts';
 import { terminalText } from './terminal-text.ts';
 
@@ -16,9 +17,8 @@ export function createShownText(redact: Redact): ShownText {
   };
 }
 
-/** Cuts a long line, removes escape sequences (terminal-text.ts) and repairs half a character at the cut. */
+/** Cuts a long line and removes escape sequences (terminal-text.ts). */
 function clean(text: string, max: number, colours: boolean): string {
-  const cut = text.length > max ? `${text.slice(0, max - 20)}… (line cut)` : text;
   // PostgreSQL cannot store NUL.
-  return terminalText(cut.replaceAll('\0', '\u{FFFD}'), { colours }).toWellFormed();
+  return terminalText(cutLine(text, max).replaceAll('\0', '\u{FFFD}'), { colours }).toWellFormed();
 }

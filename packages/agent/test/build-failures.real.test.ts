@@ -36,7 +36,7 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     const { url } = await repo({ Dockerfile: GOOD });
     expect(await build({ git_url: url, branch: 'nowhere' })).toMatchObject({
       code: 'git_unknown_branch',
-      message: expect.stringContaining('nowhere'),
+      message: expect.stringMatching(/nowhere\. The repository has main \(default\); set branch to one of them/),
     });
   });
   it('a missing repository fails with git_repository_not_found', async () => {

@@ -27,6 +27,7 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
       secretsDigest: null,
       progress: () => undefined,
       learned: () => undefined,
+      room: () => null,
       note: () => undefined,
     };
     return handler(task, context);

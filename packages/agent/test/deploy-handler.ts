@@ -42,6 +42,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     hostIp: async () => '127.0.0.1',
     publishIp: undefined,
     hostPorts,
+    arch: () => 'amd64',
     pullTimeoutMs: 1_000,
     pidsLimit: 1,
     defaultMemory: undefined,

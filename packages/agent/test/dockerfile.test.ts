@@ -28,3 +28,28 @@ it('accepts a file inside the clone, also through symlinks, and refuses one outs
   for (const path of ['missing', 'sub', 'Dockerfile/x', 'x'.repeat(300)])
     await expect(findDockerfile(root, path), path).rejects.toMatchObject({ code: 'dockerfile_missing' });
 });
+
+it('a missing Dockerfile: the failure names those that are there', async () => {
+  const root = join(dir, 'others');
+  await mkdir(join(root, 'web'), { recursive: true });
+  await mkdir(join(root, 'node_modules/x'), { recursive: true });
+  await writeFile(join(root, 'node_modules/x/Dockerfile'), 'x');
+  await symlink('/', join(root, 'outside'));
+  const failure = (path: string): Promise<string> =>
+    findDockerfile(root, path).then(
+      () => '',
+      (error: Error) => error.message,
+    );
+  expect(await failure('Dockerfile')).toMatch(
+    /: Dockerfile\. The repository has no Dockerfile; add one, or set dockerfile_path to its path$/,
+  );
+  await writeFile(join(root, 'web/Dockerfile'), 'x');
+  expect(await failure('Dockerfile')).toMatch(/The repository has web\/Dockerfile; set dockerfile_path to the right one$/);
+  await writeFile(join(root, 'dockerfile'), 'x');
+  expect(await failure('Dockerfile')).toMatch(/The repository has dockerfile, web\/Dockerfile; set dockerfile_path/);
+  expect(await failure('web')).toMatch(/web is not a file\. The repository has dockerfile/);
+  for (let i = 0; i < 9; i += 1) await writeFile(join(root, `web/Dockerfile.${i}`), 'x');
+  expect(await failure('Dockerfile')).toMatch(
+    /has dockerfile, web\/Dockerfile, web\/Dockerfile\.0, web\/Dockerfile\.1, web\/Dockerfile\.2, and others;/,
+  );
+});

@@ -1,7 +1,7 @@
 /** Failure codes of real output of git 2.39, docker 28 (CLI) with a 20.10 engine, buildx 0.29 and git hosts. */
 import { ExecError } from '@berth/kit/exec';
 import { describe, expect, it } from 'vitest';
-import { gitFailure } from '../src/tools/git.ts';
+import { gitFailure, unknownBranch } from '../src/tools/git.ts';
 import { classify, PULL_FAILURES, REGISTRY_FAILURES, TaskFailure, taskErrorOf } from '../src/tools/failures.ts';
 import { builderProblem, buildFailure } from '../src/tools/buildx.ts';
 
@@ -94,8 +94,8 @@ describe('registry and engine', () => {
   });
 });
 
+const step = (name: string, error: string, output: string[] = []) => ({ step: name, error, output });
 describe('buildFailure', () => {
-  const step = (name: string, error: string, output: string[] = []) => ({ step: name, error, output });
   it.each([
     [step('[3/3] RUN false', 'executor failed running [/bin/sh -c false]: exit code: 3', ['so']), 'build_step_failed'],
     [step('[3/3] RUN false', 'process "/bin/sh -c false" did not complete successfully: exit code: 1'), 'build_step_failed'],
@@ -185,4 +185,82 @@ it('a failure message holds no terminal escape sequences', () => {
     new TaskFailure('build_step_failed', 'RUN x: exit code 1\n\u001b[31mred\u001b[0m \u001b]0;title\u0007end'),
   ).message;
   expect(message).toMatch(/exit code 1\nred end$/);
+});
+
+describe('a failure says what to do next', () => {
+  const parse = '[internal] load build definition from Dockerfile';
+  const HEREDOC = 'FROM busybox\nRUN <<EOF\nset -e\nEOF\n';
+  it.each([
+    [
+      'a heredoc on an old engine',
+      step(parse, 'dockerfile parse error line 3: unknown instruction: SET'),
+      HEREDOC,
+      /unknown instruction: SET in line 3.*# syntax=docker\/dockerfile:1.*Docker 23/,
+    ],
+    [
+      'COPY --link on an old engine',
+      step(parse, 'failed to solve: dockerfile parse error line 2: Unknown flag: link'),
+      'FROM busybox\nCOPY --link a /b\n',
+      /Unknown flag: link in line 2.*# syntax=/,
+    ],
+    [
+      'a misspelt instruction',
+      step(parse, 'dockerfile parse error line 2: unknown instruction: RUNN'),
+      'FROM busybox\nRUNN x\n',
+      /RUNN in line 2 of the Dockerfile\. Correct the line/,
+    ],
+    [
+      'newer syntax with a frontend of its own',
+      step(parse, 'dockerfile parse error line 3: unknown instruction: SET'),
+      `# syntax=docker/dockerfile:1.2\n${HEREDOC}`,
+      /SET in line 3 of the Dockerfile\. Correct the line/,
+    ],
+    [
+      'a frontend that cannot be pulled',
+      step(
+        'resolve image config for docker.io/docker/dockerfile:1',
+        'failed to do request: dial tcp: lookup registry-1.docker.io: no such host',
+      ),
+      '# syntax=docker/dockerfile:1\nFROM x\n',
+      /the frontend docker.io\/docker\/dockerfile:1 of the line "# syntax=" could not be pulled.*or remove the line/,
+    ],
+    [
+      'an unknown stage',
+      step(parse, 'target stage "nowhere" could not be found'),
+      'FROM a AS base\nFROM base AS web\n',
+      /"nowhere" could not be found\. The Dockerfile has the stages base, web; set build_target/,
+    ],
+    ['a stage in a Dockerfile without names', step(parse, 'target stage "x" could not be found'), 'FROM a\n', /remove build_target/],
+  ])('%s', (_, failed, dockerfile, expected) => {
+    const { code, message } = buildFailure(failed, '', dockerfile);
+    expect(message).toMatch(expected);
+    expect(['build_failed', 'build_target_missing']).toContain(code);
+    expect(message.split('\n')[0]).toBe(message);
+  });
+
+  const heads = (fallback: string | null, ...names: string[]) => ({ default: fallback, names: new Set(names) });
+  it.each([
+    [
+      'the default branch first',
+      'main',
+      heads('master', 'dev', 'master'),
+      'main. The repository has master (default), dev; set branch to one of them',
+    ],
+    [
+      'a similar name before it',
+      'Login',
+      heads('main', 'a', 'feature/login', 'main'),
+      'Login. The repository has feature/login, main (default), a; set branch to one of them',
+    ],
+    [
+      'a bounded list',
+      'x',
+      heads(null, ...Array.from({ length: 5_000 }, (__, i) => `b${String(i).padStart(4, '0')}`)),
+      /^x\. The repository has b0000, .*b0009 and 4990 more; set branch/,
+    ],
+    ['an empty repository', 'main', heads(null), 'main. The repository has no branches; push a commit first'],
+  ])('an unknown branch: %s', (_, branch, found, expected) => {
+    if (typeof expected === 'string') expect(unknownBranch(branch, found)).toBe(expected);
+    else expect(unknownBranch(branch, found)).toMatch(expected);
+  });
 });

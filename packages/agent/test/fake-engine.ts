@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { reasonOf } from '../src/stopped.ts';
 import type { Container, Docker } from '../src/tools/docker.ts';
 import { TaskFailure } from '../src/tools/failures.ts';
+import type { ImageConfig } from '../src/tools/image-config.ts';
 
 export type FakeEngine = {
   docker: Docker;
@@ -34,8 +35,21 @@ export const container = (given: Partial<Container>): Container => ({
   error: '',
   hostPort: 1234,
   fixedPort: 1234,
+  health: null,
+  stopSignal: 'SIGTERM',
   ...given,
 });
+
+export const PLAIN_IMAGE: ImageConfig = {
+  arch: 'amd64',
+  user: '',
+  entrypoint: [],
+  cmd: ['serve'],
+  exposed: [],
+  volumes: [],
+  healthCheck: null,
+  port: null,
+};
 
 export async function startFakeEngine(): Promise<FakeEngine> {
   const server = createServer((_, response) => void response.end('ok'));
@@ -59,7 +73,7 @@ export async function startFakeEngine(): Promise<FakeEngine> {
         Object.entries(labels).every(([k, v]) => (v === null ? c.labels[k] !== undefined : c.labels[k] === v)),
       ),
     inspect: async (ref) => find(ref) ?? null,
-    hasImage: async () => true,
+    imageConfig: async () => ({ ...PLAIN_IMAGE }),
     run: async ({ name, image, labels }) => {
       if (find(name) !== undefined) throw new TaskFailure('container_start_failed', `the name "/${name}" is already in use`);
       return put({ id: `c${(count += 1)}`, name, image, labels }).id;

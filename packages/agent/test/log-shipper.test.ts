@@ -35,7 +35,7 @@ it('never blocks: when the buffer is full new lines push out the oldest, and a l
     },
     onDropped: () => undefined,
     flushMs: 1,
-    maxLines: 10,
+    bounds: { lines: 10, chars: 1e6, stallMs: 1e6, waitMs: 1e6 },
   });
   shipper.push(line('first'));
   await new Promise((r) => setTimeout(r, 20));
@@ -44,9 +44,54 @@ it('never blocks: when the buffer is full new lines push out the oldest, and a l
   await shipper.flush(soon());
   expect(sent).toEqual([
     'first',
-    '… 15 lines were dropped: the output was faster than the connection to the control plane',
+    '… 15 lines are missing here: the agent kept them until its buffer was full, and the control plane took them too slowly or not at all',
     ...Array.from({ length: 10 }, (_, i) => String(i + 15)),
   ]);
+});
+
+it('60,000 lines at once: none is lost, and the program waits until there is room', async () => {
+  const sent: string[] = [];
+  const shipper = createLogShipper({ send: async (_, lines) => void sent.push(...lines.map((l) => l.text)), onDropped: () => undefined });
+  for (let i = 0; i < 60_000; i += 1) shipper.push(line(String(i)));
+  const wait = shipper.room();
+  expect(wait).not.toBe(null);
+  await wait;
+  expect(sent.length).toBeGreaterThan(30_000);
+  expect(shipper.room()).toBe(null);
+  await shipper.flush(soon());
+  expect(sent).toEqual(Array.from({ length: 60_000 }, (_, i) => String(i)));
+});
+
+it('a control plane that does not answer stops a build for a limited time only', async () => {
+  const bounds = { lines: 40, chars: 1e6, stallMs: 50, waitMs: 1e6 };
+  let accept: () => void = () => undefined;
+  const sent: string[] = [];
+  const send = async (_: number, lines: LogLineIn[]): Promise<void> => {
+    await new Promise<void>((resolve) => (accept = resolve));
+    sent.push(...lines.map((l) => l.text));
+  };
+  const shipper = createLogShipper({ send, onDropped: () => undefined, flushMs: 1, bounds });
+  for (let i = 0; i < 20; i += 1) shipper.push(line(`first ${i}`));
+  for (let i = 0; i < 20; i += 1) shipper.push(line(`second ${i}`));
+  await shipper.room();
+  // It does not wait again before the control plane has accepted something.
+  expect(shipper.room()).toBe(null);
+  for (let i = 0; i < 60; i += 1) shipper.push(line(`third ${i}`));
+  expect(shipper.room()).toBe(null);
+  accept();
+  await expect.poll(() => sent.length, { interval: 5 }).toBeGreaterThan(0);
+  const flushed = shipper.flush(soon());
+  await expect.poll(() => (accept(), sent.at(-1)), { interval: 5 }).toBe('third 59');
+  await flushed;
+  expect(sent.find((text) => text.includes('are missing here'))).toMatch(/^… \d+ lines are missing here: .* too slowly or not at all$/);
+});
+
+it('a slow control plane stops a build for a limited time in all', async () => {
+  const bounds = { lines: 40, chars: 1e6, stallMs: 1e6, waitMs: 60 };
+  const shipper = createLogShipper({ send: () => new Promise(() => undefined), onDropped: () => undefined, flushMs: 1, bounds });
+  for (let i = 0; i < 600; i += 1) shipper.push(line(String(i)));
+  await shipper.room();
+  expect(shipper.room()).toBe(null);
 });
 
 it('goes on after a refused batch, and stops flushing when the signal aborts', async () => {

@@ -57,7 +57,6 @@ describe.skipIf(missingParts !== undefined)('the main path', () => {
     expect(await (await fetch(`http://${parts.engine.hostIp}:${up.host_port}/`)).text()).toBe('one\n');
     const inspected = JSON.parse((await parts.engine.docker(['inspect', 'svc-app-g1'])).stdout)[0];
     expect(inspected.HostConfig).toMatchObject({
-      Init: true,
       Memory: 64 * 2 ** 20,
       NanoCpus: 5e8,
       PidsLimit: 4096,

@@ -45,6 +45,7 @@ async function agent(given: { id: string }) {
     inventory: null,
     volumes: null,
     usage: null,
+    health: async () => new Map(),
     neighbours: null,
     revive: async () => false,
     log: silentLogger(),
@@ -127,6 +128,7 @@ it('a retire task of the new id removes containers of the old one', async () => 
     secretsDigest: null,
     progress: () => undefined,
     learned: () => undefined,
+    room: () => null,
     note: () => undefined,
   });
   expect(engine.all()).toEqual(['other running']);

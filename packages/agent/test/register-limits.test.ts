@@ -25,6 +25,7 @@ async function registered(role: NodeRole, limits: RegistrationDeps['limits']): P
     inventory: null,
     volumes: null,
     usage: null,
+    health: async () => new Map(),
     neighbours: null,
     revive: async () => false,
     log: silentLogger(),

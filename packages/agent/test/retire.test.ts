@@ -24,6 +24,7 @@ const context: TaskContext = {
   secretsDigest: null,
   progress: () => undefined,
   learned: () => undefined,
+  room: () => null,
   note: () => undefined,
 };
 

@@ -1,12 +1,10 @@
-/** Reads an event stream (WHATWG HTML, section 9.2.6) with the fields that Berth sends: `event`, `id`, `data`. */
+/** Reads an event stream of the control plane. */
 import { ApiError, UnreachableError } from '@berth/wire/client';
+import { createFrameReader } from '@berth/wire/event-stream';
 import { readText } from './http.ts';
 import type { Session } from './session/session.ts';
 
 export type StreamEvent = { event: string; id: string | null; data: unknown };
-
-/** Longest event in characters: a log line has at most 16 KiB. */
-const MAX_EVENT = 1024 * 1024;
 
 /** Yields the events of one connection. Ends when the server ends the stream. Throws UnreachableError when the connection breaks. */
 export async function* readStream(session: Session, path: string, lastId: string | null, signal: AbortSignal): AsyncGenerator<StreamEvent> {
@@ -14,17 +12,9 @@ export async function* readStream(session: Session, path: string, lastId: string
   try {
     const answer = await session.send(`${session.url}${path}`, { headers, signal });
     if (answer.status !== 200) throw await errorOf(answer.status, await readText(answer.message));
-    let rest = '';
-    for await (const part of answer.message.setEncoding('utf8') as AsyncIterable<string>) {
-      rest += part;
-      const events = rest.split('\n\n');
-      rest = events.pop() ?? '';
-      if (rest.length > MAX_EVENT) throw new Error('an event of the stream is too long');
-      for (const text of events) {
-        const event = parse(text);
-        if (event !== null) yield event;
-      }
-    }
+    const frames = createFrameReader();
+    for await (const part of answer.message.setEncoding('utf8') as AsyncIterable<string>)
+      for (const { event, id, data } of frames.add(part)) if (data !== '') yield { event, id, data: JSON.parse(data) as unknown };
     if (!answer.message.complete) throw new Error('the connection ended');
   } catch (error) {
     if (signal.aborted) return;
@@ -41,17 +31,4 @@ async function errorOf(status: number, text: string): Promise<ApiError> {
     // A proxy in between answered with a page.
   }
   return new ApiError(status, `http_${status}`, text.slice(0, 300), null);
-}
-
-function parse(text: string): StreamEvent | null {
-  let event = 'message';
-  let id: string | null = null;
-  const data: string[] = [];
-  for (const line of text.split('\n')) {
-    const [, field, value = ''] = /^([a-z]+):? ?(.*)$/.exec(line) ?? [];
-    if (field === 'event') event = value;
-    else if (field === 'id') id = value;
-    else if (field === 'data') data.push(value);
-  }
-  return data.length === 0 ? null : { event, id, data: JSON.parse(data.join('\n')) as unknown };
 }

@@ -330,10 +330,18 @@ export const SETTINGS = {
   },
   QUEUE_TIMEOUT: { doc: 'Time limit of a deployment for finding an eligible node', default: '30m', parse: atLeast(1_000) },
   BUILD_TIMEOUT: { doc: 'Time limit of a build', default: '45m', parse: atLeast(1_000) },
-  DEPLOY_TIMEOUT: { doc: 'Time limit of a deploy task', default: '15m', parse: atLeast(1_000) },
+  DEPLOY_TIMEOUT: {
+    doc: 'Time limit of a deploy task, without its copies of datasets, stops of containers and start_seconds',
+    default: '15m',
+    parse: atLeast(1_000),
+  },
   RETIRE_TIMEOUT: { doc: 'Time limit for the removal of an old container', default: '30m', parse: atLeast(1_000) },
   ROUTE_TIMEOUT: { doc: 'Time limit for the proxy to apply a new route', default: '2m', parse: atLeast(1_000) },
-  PROBE_TIMEOUT: { doc: 'Time limit for a new container to answer an HTTP request', default: '60s', parse: atLeast(1_000) },
+  PROBE_TIMEOUT: {
+    doc: 'Time limit for a new container to answer an HTTP request and to pass its HEALTHCHECK, for projects without start_seconds',
+    default: '2m',
+    parse: atLeast(1_000),
+  },
   OFFLINE_AFTER: {
     doc: 'A node without a registration for this time is offline (contract: 2 minutes)',
     default: '2m',

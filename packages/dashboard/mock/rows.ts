@@ -35,6 +35,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     datasets: [],
     volumes: [],
     health_path: '/healthz',
+    start_seconds: null,
     memory_bytes: 512 * 1_048_576,
     cpus: 1,
     drain_seconds: 5,

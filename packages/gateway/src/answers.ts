@@ -91,7 +91,8 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
 
   const tooManyCookies = (pageUrl: string): Answer => {
     const { status, title, what, todo, action } = REFUSALS.too_many_cookies;
-    return page(status, problemPage({ title, what, todo, reference: reference(), action: { href: pageUrl, label: action } }));
+    const body = problemPage({ title, what, todo, reference: reference(), action: { href: pageUrl, label: action } });
+    return page(status, body, ['Clear-Site-Data', '"cookies"']);
   };
 
   const expiredLink = (pageUrl: string): Answer =>

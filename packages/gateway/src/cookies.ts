@@ -1,4 +1,5 @@
 /** Reads, removes and creates the gateway's cookies in Cookie and Set-Cookie headers (RFC 6265bis). */
+import { cookieName, cookiesNamed as allCookiesNamed } from '@berth/kit/cookie-header';
 import { trimOws } from '@berth/kit/ows';
 
 export const SESSION_COOKIE = 'svc_fwd_session';
@@ -46,7 +47,7 @@ export function noncesIn(header: string | undefined, secure: boolean): string[] 
   if (header === undefined || !header.includes(base)) return [];
   const found: string[] = [];
   for (const pair of header.split(';')) {
-    if (!nameOf(pair).startsWith(base)) continue;
+    if (!cookieName(pair).startsWith(base)) continue;
     const value = trimOws(pair.slice(pair.indexOf('=') + 1));
     if (NONCE.test(value)) found.push(value);
     if (found.length === MAX_NONCES) break;
@@ -63,29 +64,14 @@ const isOurs = (name: string): boolean =>
   name.startsWith(ATTEMPT_COOKIE) ||
   name.startsWith(HOST_PREFIX + ATTEMPT_COOKIE);
 
-/** Returns the name without surrounding spaces and tabs (section 5.6). A pair without `=` has only a value and no name. */
-function nameOf(pair: string): string {
-  const equals = pair.indexOf('=');
-  return equals === -1 ? '' : trimOws(pair.slice(0, equals));
-}
-
-/** Returns at most MAX_CHECKED values of `name`, in the order sent. A name may occur more than once (section 4.2.2). */
-export function cookiesNamed(header: string | undefined, name: string): string[] {
-  if (header === undefined || !header.includes(name)) return [];
-  const found: string[] = [];
-  for (const pair of header.split(';')) {
-    if (nameOf(pair) !== name) continue;
-    found.push(trimOws(pair.slice(pair.indexOf('=') + 1)));
-    if (found.length === MAX_CHECKED) break;
-  }
-  return found;
-}
+/** Returns at most MAX_CHECKED values of `name`. */
+export const cookiesNamed = (header: string | undefined, name: string): string[] => allCookiesNamed(header, name, MAX_CHECKED);
 
 /** True if the header has more session cookies than are checked. Another sign-in would not help, because its cookie might not be found. */
 export function hasTooMany(header: string | undefined): boolean {
   if (header === undefined || !header.includes(SESSION_COOKIE)) return false;
   let count = 0;
-  for (const pair of header.split(';')) if (nameOf(pair) === SESSION_COOKIE && ++count > MAX_CHECKED) return true;
+  for (const pair of header.split(';')) if (cookieName(pair) === SESSION_COOKIE && ++count > MAX_CHECKED) return true;
   return false;
 }
 
@@ -95,7 +81,7 @@ export function withoutOurCookies(header: string | undefined): string | undefine
   // Fast path for requests without any of our cookies.
   if (!header.includes(SESSION_COOKIE) && !header.includes('berth_')) return header;
   const pairs = header.split(';');
-  const kept = pairs.filter((pair) => !isOurs(nameOf(pair)));
+  const kept = pairs.filter((pair) => !isOurs(cookieName(pair)));
   if (kept.length === pairs.length) return header;
   const left = kept.join(';');
   if (trimOws(left) === '') return undefined;

@@ -17,7 +17,8 @@
  */
 import { trimOws } from '@berth/kit/ows';
 import { readReach } from '@berth/kit/reach-token';
-import { DEVICE_TOKEN_PATTERN, DEVICE_TOKEN_PREFIX, type DeviceScope, type Identity } from '@berth/wire/gateway';
+import { DEVICE_TOKEN_PATTERN, type DeviceScope, type Identity } from '@berth/wire/gateway';
+import { deviceTokenIn, MAX_TOKEN } from './bearer.ts';
 import { cookiesNamed, hasTooMany, noncesIn, SESSION_COOKIE, withoutOurCookies } from './cookies.ts';
 import { type Audience, type OneTimeCodes, type PolicyView, type Session, type Sessions } from './deps.ts';
 import { isActive } from './policy-view.ts';
@@ -191,18 +192,6 @@ function arrival(
 }
 
 // ---- Bearer tokens (RFC 6750)
-
-/** Longer than every device token; longer tokens are refused without hashing them. */
-const MAX_TOKEN = 200;
-
-/**
- * Returns the device token of a Bearer header (section 2.1; RFC 9110 section 11.1: the scheme is case-insensitive).
- * Returns null for every other header: it belongs to the application.
- */
-function deviceTokenIn(authorization: string | undefined): string | null {
-  const token = trimOws(/^bearer[ \t]+(.*)$/i.exec(authorization ?? '')?.[1] ?? '');
-  return token.startsWith(DEVICE_TOKEN_PREFIX) ? token : null;
-}
 
 /** An invalid token is refused, even if the request also has a valid cookie (section 3.1, invalid_token). */
 function byToken(token: string, ask: Ask, host: string, { view, now }: DecisionContext): Decision {

@@ -5,11 +5,12 @@
 import { randomBytes } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { Connections } from '@berth/kit/connections';
+import { MAX_HEADERS_READ } from '@berth/kit/header-size';
 import { hstsOf } from '@berth/wire/hsts';
 import Fastify, { type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, LogController } from 'fastify';
 import type { GatewayDeps } from './deps.ts';
 import { jwks } from './keys.ts';
-import { isTooLarge, MAX_READ, tooLarge } from './limits.ts';
+import { isTooLarge, tooLarge } from './limits.ts';
 import type { Metrics } from './metrics.ts';
 import type { PolicyFollower } from './policy.ts';
 import { PAGE_HEADERS } from './pages/layout.ts';
@@ -32,13 +33,16 @@ export function buildServer({ deps, policy, verify, metrics, connections: limit 
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     serverFactory(handler) {
-      const server = createServer({ maxHeaderSize: MAX_READ, keepAliveTimeout: 95_000, requestTimeout: 60_000 }, (request, response) => {
-        connections.requested(request.socket, response);
-        if (verify.takes(request.url ?? '')) return verify.handle(request, response);
-        if (!isTooLarge(request)) return handler(request, response);
-        const { status, headers, body } = tooLarge();
-        response.writeHead(status, headers).end(body);
-      });
+      const server = createServer(
+        { maxHeaderSize: MAX_HEADERS_READ, keepAliveTimeout: 95_000, requestTimeout: 60_000 },
+        (request, response) => {
+          connections.requested(request.socket, response);
+          if (verify.takes(request.url ?? '')) return verify.handle(request, response);
+          if (!isTooLarge(request)) return handler(request, response);
+          const { status, headers, body } = tooLarge(request);
+          response.writeHead(status, headers).end(body);
+        },
+      );
       const connections = limit(server);
       return server;
     },

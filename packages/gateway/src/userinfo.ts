@@ -1,6 +1,7 @@
 /** GET /_oauth/userinfo: the visitor's identity, for the JavaScript of a project (docs/contract.md "Userinfo record"). */
-import { DEVICE_TOKEN_PREFIX, type Identity } from '@berth/wire/gateway';
+import type { Identity } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { deviceTokenIn, MAX_TOKEN } from './bearer.ts';
 import type { Config } from './config.ts';
 import type { Audience, PolicyView } from './deps.ts';
 import type { Context } from './login/context.ts';
@@ -20,7 +21,7 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
       void reply.header('retry-after', '5');
       return problem(reply, request, 503, 'policy_unknown', 'The gateway has just started and has not loaded its policy yet; try again');
     }
-    const bearer = deviceTokenIn(request);
+    const bearer = deviceTokenIn(request.headers.authorization);
     const identity =
       bearer === null ? sso.read(request.headers.cookie, audienceOf(request, config, view))?.identity : byToken(bearer, view);
     if (identity !== undefined)
@@ -45,7 +46,7 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
   });
 
   function byToken(token: string, view: PolicyView): Identity | undefined {
-    const found = view.deviceToken(token);
+    const found = token.length > MAX_TOKEN ? undefined : view.deviceToken(token);
     if (found === undefined || Date.parse(found.expires_at) <= now() || view.isDisabled(found.identity.email)) return undefined;
     policy.tokenUsed(found.id);
     return found.identity;
@@ -65,12 +66,6 @@ export function userinfoRoutes(server: FastifyInstance, context: Context): void 
         request_id: request.id,
       });
   }
-}
-
-/** Returns the device token of a Bearer header (RFC 6750 section 2.1), or null. Other bearer tokens belong to the application. */
-function deviceTokenIn(request: FastifyRequest): string | null {
-  const [, token] = /^bearer +(\S+)$/i.exec(request.headers.authorization ?? '') ?? [];
-  return token?.startsWith(DEVICE_TOKEN_PREFIX) === true ? token : null;
 }
 
 /** Returns the audience of the session cookie that a browser sends to the requested host. */

@@ -86,7 +86,7 @@ export function createVerify(deps: VerifyDeps): Verify {
       }
     }
     if (isTooLarge(request)) {
-      send(response, tooLarge());
+      send(response, tooLarge(request));
       return true;
     }
     let ask: Ask | null = null;

@@ -58,6 +58,7 @@ describe('session cookies', () => {
       const page =
         reply.status === 302 ? await berth.get(reply.headers.location ?? '', { ...auth, cookie: `${planted(32)}; ${right}` }) : reply;
       expect([path, page.status, page.body.includes('Too many cookies')]).toEqual([path, 400, true]);
+      expect(page.headers['clear-site-data']).toBe('"cookies"');
     }
   });
 });

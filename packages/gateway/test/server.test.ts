@@ -25,6 +25,14 @@ it('headers above the limit get 431 on every path', async () => {
     expect((await berth.get(path, { 'X-Big': 'x'.repeat(300_000) })).status, path).toBe(431);
 });
 
+it('431 for too many cookies deletes them; a link to a long path does not', async () => {
+  for (const path of ['/_oauth/login', '/_oauth/logout', '/verify?project=p1']) {
+    expect((await berth.get(path, { Cookie: `a=${'x'.repeat(300_000)}` })).headers['clear-site-data'], path).toBe('"cookies"');
+    expect((await berth.get(path, { 'X-Big': 'x'.repeat(300_000) })).headers, path).not.toHaveProperty('clear-site-data');
+  }
+  expect((await berth.get(`/${'x'.repeat(200_000)}`)).headers).not.toHaveProperty('clear-site-data');
+});
+
 it('sends Strict-Transport-Security over https, but not over http', async () => {
   const plain = await startGateway({ env: { PUBLIC_URL: `http://${BASE}:8000` } });
   for (const path of ['/healthz', '/_oauth/login', '/nothing']) {

@@ -6,6 +6,8 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { StringDecoder } from 'node:string_decoder';
+import { type CarriageReturns, createLines, cutLine, MAX_LINE, type OutputLine } from './lines.ts';
 
 export type ExecOptions = {
   cwd?: string;
@@ -21,20 +23,25 @@ export type ExecOptions = {
   /** Time limit in ms. After it, the process group gets SIGTERM, and SIGKILL `killAfterMs` later. */
   timeoutMs?: number;
   killAfterMs?: number;
-  /** Called for each line as it arrives: redacted, truncated to `maxLine`, without its line end. */
+  /** Called for each line as it arrives: redacted, truncated to `maxLine`, without its line end (lines.ts has the rules). */
   onLine?: (line: string, stream: 'stdout' | 'stderr') => void;
   /**
    * Called with the output as it arrives: not redacted, not split. The result then has no stdout and no stderr, so that a program may
    * print without end.
    */
   onChunk?: (chunk: Buffer, stream: 'stdout' | 'stderr') => void;
-  /** Treats carriage returns as line ends, so that `onLine` gets each update of a progress bar. */
-  carriageReturns?: boolean;
+  /** Meaning of a carriage return for `onLine` (lines.ts). Default: it starts the line again. */
+  carriageReturns?: CarriageReturns;
+  /**
+   * Asked after each part of the output; null: there is room. While the promise is pending, the program waits in its writes. It need not
+   * settle: a time limit or an abort ends the wait.
+   */
+  room?: () => Promise<void> | null;
   /** Secrets to remove from lines, stderr and errors. `stdout` of the result is data and is not redacted. */
   redact?: readonly string[];
   /** Limit of each stream in characters; the end of the output is kept. Default 1 MiB. */
   maxOutput?: number;
-  /** Limit of a line for `onLine`, in characters. Default 16,384. */
+  /** Limit of a line for `onLine`, in characters. Default MAX_LINE. */
   maxLine?: number;
   /** Linux: the kernel kills the program when this process dies, even by SIGKILL. */
   dieWithParent?: boolean;
@@ -49,7 +56,7 @@ export type ExecResult = {
   stdout: string;
   /** True if stdout was longer than the limit, so its beginning is missing. */
   stdoutCut: boolean;
-  /** Text for people: redacted, each line truncated to 16,384 characters. */
+  /** Text for people: redacted, each line truncated to MAX_LINE characters. */
   stderr: string;
   /** Reason why `exec` ended the program, if it did. */
   ended: 'timeout' | 'abort' | null;
@@ -78,59 +85,23 @@ const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((p) => existsSync(p));
  */
 export const dyingWithParent = (argv: readonly string[]): readonly string[] =>
   SETPRIV === undefined ? argv : [SETPRIV, '--pdeathsig', 'KILL', '--', ...argv];
-const MAX_LINE = 16_384;
+const LF = 10;
 /** After the program's exit, its pipes are closed when they are silent for this long. */
 const SILENCE_MS = 1_000;
 
-/**
- * Calls `onLine` with each line and resolves at the end of the stream. A line is truncated to `most` characters, so that a program
- * without line ends cannot fill the memory.
- */
-function readLines(
-  stream: Readable,
-  { most, carriageReturns }: { most: number; carriageReturns: boolean },
-  onLine: (line: string, whole: boolean) => void,
-): Promise<void> {
-  let line = '';
-  let length = 0;
-  const add = (text: string): void => {
-    length += text.length;
-    if (line.length < most) line += text.slice(0, most - line.length);
-  };
-  const flush = (): void => {
-    // Remove the carriage return of a CRLF line end. Without `carriageReturns`, a progress bar is one long line.
-    if (length === line.length && line.endsWith('\r')) line = line.slice(0, -1);
-    onLine(line, length <= most);
-    line = '';
-    length = 0;
-  };
-  stream.setEncoding('utf8');
-  stream.on('data', (chunk: string) => {
-    const text = carriageReturns ? chunk.replaceAll('\r', '\n') : chunk;
-    let from = 0;
-    for (let to = text.indexOf('\n'); to !== -1; to = text.indexOf('\n', from)) {
-      add(text.slice(from, to));
-      flush();
-      from = to + 1;
-    }
-    add(text.slice(from));
+/** Calls `onChunk` with each part and resolves at the end of the stream. While the promise of `room` is pending, it does not read. */
+function readChunks(stream: Readable, onChunk: (chunk: Buffer) => void, room: () => Promise<void> | null): Promise<void> {
+  stream.on('data', (chunk: Buffer) => {
+    onChunk(chunk);
+    const wait = room();
+    if (wait === null) return;
+    stream.pause();
+    void wait.finally(() => stream.resume());
   });
   return new Promise((resolve, reject) => {
     stream.on('error', reject);
     // `close` also fires if the stream was destroyed before its end.
-    stream.on('close', () => {
-      if (length > 0) flush();
-      resolve();
-    });
-  });
-}
-
-/** Calls `onChunk` with each part and resolves at the end of the stream. */
-function readChunks(stream: Readable, onChunk: (chunk: Buffer) => void): Promise<void> {
-  stream.on('data', onChunk);
-  return new Promise((resolve, reject) => {
-    stream.on('error', reject);
-    stream.on('close', resolve);
+    stream.on('close', () => resolve());
   });
 }
 
@@ -194,11 +165,11 @@ function presenter(secrets: readonly string[], maxLine: number) {
   return {
     seen,
     longestSecret,
-    present(raw: string, whole: boolean): string {
-      const all = whole && raw.length <= seen;
-      const hidden = hide(all ? raw : raw.slice(0, seen));
-      const text = all ? hidden : hidden.slice(0, Math.max(0, hidden.length - longestSecret));
-      return all && text.length <= maxLine ? text : `${text.slice(0, maxLine)}… (line cut)`;
+    present(raw: string, missing = 0): string {
+      if (missing === 0 && raw.length <= seen) return cutLine(hide(raw), maxLine);
+      const hidden = hide(raw.slice(0, seen));
+      const kept = hidden.slice(0, Math.max(0, hidden.length - longestSecret));
+      return cutLine(kept, maxLine, missing + Math.max(0, raw.length - seen) + hidden.length - kept.length);
     },
   };
 }
@@ -215,6 +186,7 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   const limit = options.maxOutput ?? 1_048_576;
   const out = { stdout: createTail(limit), stderr: createTail(limit) };
   let ended: ExecResult['ended'] = null;
+  const isEnded = Promise.withResolvers<void>();
   /** Why `input` or `onOutput` failed. */
   let streamError: { error: unknown } | null = null;
   const streamFailed = (error: unknown): void => {
@@ -228,18 +200,49 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   const secrets = options.redact ?? [];
   const words = presenter(secrets, MAX_LINE);
   const lines = options.maxLine === undefined ? words : presenter(secrets, options.maxLine);
+  const shownLine = (by: typeof words, line: ReturnType<OutputLine['read']>): string => by.present(line.text, line.missing);
+  /** Streams whose program waits for room. Their output has not ended. */
+  let waiting = 0;
+  const room = (): Promise<void> | null => {
+    const wait = ended === null ? (options.room?.() ?? null) : null;
+    if (wait === null) return null;
+    waiting += 1;
+    return Promise.race([wait, isEnded.promise]).finally(() => {
+      waiting -= 1;
+      lastOutputAt = performance.now();
+    });
+  };
   const reading = (['stdout', 'stderr'] as const).map((stream) => {
-    const { onOutput } = options;
+    const { onOutput, onChunk, onLine, carriageReturns = 'rewrite' } = options;
     if (stream === 'stdout' && onOutput !== undefined) return passBytes(child.stdout, onOutput).catch(streamFailed);
     child[stream].on('data', () => {
       lastOutputAt = performance.now();
     });
-    if (options.onChunk !== undefined) return readChunks(child[stream], (chunk) => options.onChunk?.(chunk, stream));
-    const most = stream === 'stdout' ? Math.max(limit, lines.seen) : Math.max(words.seen, lines.seen);
-    return readLines(child[stream], { most, carriageReturns: options.carriageReturns === true }, (raw, whole) => {
-      const shown = stream === 'stderr' || options.onLine !== undefined ? lines.present(raw, whole) : '';
-      out[stream].add(`${stream === 'stdout' ? raw : words === lines ? shown : words.present(raw, whole)}\n`);
-      options.onLine?.(shown, stream);
+    if (onChunk !== undefined) return readChunks(child[stream], (chunk) => onChunk(chunk, stream), room);
+    const seen = stream === 'stdout' ? lines.seen : Math.max(words.seen, lines.seen);
+    const reader = createLines({
+      most: seen,
+      carriageReturns,
+      onLine(line) {
+        const read = line.read();
+        const shown = shownLine(lines, read);
+        if (stream === 'stderr') out.stderr.add(`${words === lines ? shown : shownLine(words, read)}\n`);
+        onLine?.(shown, stream);
+      },
+    });
+    const asLines = stream === 'stderr' || onLine !== undefined;
+    // Standard output is data: its bytes are in the result, whatever the lines are.
+    const decoder = new StringDecoder('utf8');
+    let last = LF;
+    const read = (chunk: Buffer): void => {
+      if (stream === 'stdout') out.stdout.add(decoder.write(chunk));
+      if (asLines) reader.add(chunk);
+      last = chunk.at(-1) ?? last;
+    };
+    return readChunks(child[stream], read, room).then(() => {
+      // Callers split it at line feeds, and a last line without an end is a line.
+      if (stream === 'stdout') out.stdout.add(`${decoder.end()}${last === LF ? '' : '\n'}`);
+      if (asLines) reader.end();
     });
   });
   /** A child process in its own group may keep the pipes open forever, so silence after the program's exit counts as the end. */
@@ -253,7 +256,7 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
     silence = setTimeout(() => {
       // A busy event loop runs timers before it reads, so let it read the output that has already arrived.
       setImmediate(() => {
-        if (lastOutputAt > since) awaitSilence();
+        if (lastOutputAt > since || (waiting > 0 && ended === null)) awaitSilence();
         else stopListening();
       });
     }, SILENCE_MS);
@@ -276,6 +279,7 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
   const end = (why: 'timeout' | 'abort'): void => {
     if (ended !== null) return;
     ended = why;
+    isEnded.resolve();
     killGroup('SIGTERM');
     killTimer = setTimeout(() => killGroup('SIGKILL'), options.killAfterMs ?? 3_000);
   };
@@ -294,7 +298,15 @@ export async function exec(argv: readonly string[], options: ExecOptions): Promi
     await Promise.all(reading);
     if (streamError !== null) throw (streamError as { error: unknown }).error;
     const stdout = out.stdout.end();
-    return { argv: shown, code, signal, stdout: stdout.text, stdoutCut: stdout.cut, stderr: out.stderr.end().text, ended };
+    return {
+      argv: shown,
+      code,
+      signal,
+      stdout: stdout.text.replaceAll('\r\n', '\n'),
+      stdoutCut: stdout.cut,
+      stderr: out.stderr.end().text,
+      ended,
+    };
   } finally {
     clearTimeout(deadline);
     clearTimeout(killTimer);
@@ -317,7 +329,7 @@ export function exitError(result: ExecResult, secrets: readonly string[] = [], a
   const stdout = result.stdout
     .slice(result.stdoutCut ? longestSecret : 0)
     .split('\n')
-    .map((line) => present(line, true))
+    .map((line) => present(line))
     .join('\n');
   const shown = { ...result, stdout };
   return new ExecError(describeExit({ ...shown, argv }), shown);

@@ -105,7 +105,7 @@ describe('its output', () => {
     const lines: string[] = [];
     await node('console.log("x".repeat(100000) + "END"); console.log("next")', { onLine: (line) => lines.push(line) });
     expect(lines).toHaveLength(2);
-    expect(lines[0]).toBe(`${'x'.repeat(16_384)}… (line cut)`);
+    expect(lines[0]).toBe(`${'x'.repeat(15_950)}… (line cut: 84053 more characters)`);
     expect(lines[1]).toBe('next');
   });
 
@@ -115,7 +115,7 @@ describe('its output', () => {
     const result = await node(script, { onLine: (line) => lines.push(line) });
     expect((JSON.parse(result.stdout) as { after: number }).after).toBe(1);
     expect(result.stdoutCut).toBe(false);
-    expect(lines).toEqual([expect.stringMatching(/^.{16384}… \(line cut\)$/)]);
+    expect(lines).toEqual([expect.stringMatching(/^.{15950}… \(line cut: \d+ more characters\)$/)]);
   });
 
   test('stdoutCut is true if stdout exceeds its limit', async () => {
@@ -131,7 +131,8 @@ describe('its output', () => {
       maxLine: 200_000,
       onLine: (line) => lines.push(line),
     });
-    expect(lines.map((line) => line.length)).toEqual([100_000, 200_000 + '… (line cut)'.length]);
+    expect(lines[0]).toBe('x'.repeat(100_000));
+    expect(lines[1]).toBe(`${'y'.repeat(199_950)}… (line cut: 100050 more characters)`);
   });
 
   test('the time to process output grows linearly with its length', { timeout: 30_000 }, async () => {
@@ -145,10 +146,45 @@ describe('its output', () => {
     expect(await took(200_000)).toBeLessThan(10_000);
   });
 
-  test('carriageReturns: a carriage return ends a line', async () => {
+  test.each([
+    ['rewrite', ['2 %', '3 %']],
+    ['end', ['1 %', '2 %', '3 %']],
+    ['keep', ['1 %\r2 %', '3 %']],
+  ] as const)('a carriage return can %s a line; standard output keeps it', async (carriageReturns, expected) => {
     const lines: string[] = [];
-    await node('process.stdout.write("1 %\\r2 %\\r\\n3 %")', { carriageReturns: true, onLine: (line) => lines.push(line) });
-    expect(lines).toEqual(['1 %', '2 %', '', '3 %']);
+    const result = await node('process.stdout.write("1 %\\r2 %\\r\\n3 %")', { carriageReturns, onLine: (line) => lines.push(line) });
+    expect(lines).toEqual(expected);
+    expect(result.stdout).toBe('1 %\r2 %\n3 %\n');
+  });
+
+  test('room: the program waits in its writes, and nothing is lost; an end does not wait', { timeout: 30_000 }, async () => {
+    const lines: string[] = [];
+    let open: (() => void) | null = null;
+    let waits = 0;
+    const room = (): Promise<void> | null => {
+      waits += 1;
+      return waits > 3 ? null : new Promise<void>((resolve) => (open = resolve));
+    };
+    const running = node('for (let i = 0; i < 100000; i++) console.error("line " + i)', { room, onLine: (line) => lines.push(line) });
+    for (let turn = 0; turn < 3; turn += 1) {
+      await vi.waitFor(() => expect(open).not.toBe(null), 10_000);
+      const resume = open as unknown as () => void;
+      open = null;
+      // Longer than the silence after an exit that closes the pipes.
+      if (turn === 2) await new Promise((resolve) => setTimeout(resolve, 1_500));
+      resume();
+    }
+    expect((await running).code).toBe(0);
+    expect(lines).toHaveLength(100_000);
+
+    const abort = new AbortController();
+    const stuck = node('for (;;) console.error("x")', {
+      signal: abort.signal,
+      killAfterMs: 100,
+      room: () => new Promise(() => undefined),
+      onLine: () => abort.abort(),
+    });
+    expect(await stuck).toMatchObject({ ended: 'abort' });
   });
 
   test('an endless line does not fill the memory', { timeout: 30_000 }, async () => {
@@ -198,10 +234,10 @@ describe('secrets', () => {
   test('a truncated line does not show half a secret', async () => {
     const secret = 'abcdefghijklmnopqrstuvwxyz';
     const lines: string[] = [];
-    const script = `console.log("x".repeat(16384 - 10) + "${secret}"); console.error("x".repeat(16384 - 10) + "${secret}")`;
+    const script = `console.log("x".repeat(15950 - 10) + "${secret}"); console.error("x".repeat(15950 - 10) + "${secret}")`;
     const result = await node(script, { redact: [secret], onLine: (line) => lines.push(line) });
     expect(lines).toHaveLength(2);
-    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(' (line cut)', ''))).toBe(null);
+    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(/ \(line cut: \d+ more characters\)/, ''))).toBe(null);
   });
 
   test('redaction that shortens a truncated line does not reveal half a secret', async () => {
@@ -210,7 +246,7 @@ describe('secrets', () => {
     const script = `console.log(("${secret}").repeat(50) + "x".repeat(20000)); console.error(("${secret}").repeat(50) + "x".repeat(20000))`;
     const result = await node(script, { redact: [secret], onLine: (line) => lines.push(line) });
     expect(lines).toHaveLength(2);
-    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(' (line cut)', ''))).toBe(null);
+    for (const text of [...lines, result.stderr]) expect(/[a-e]/.exec(text.replace(/ \(line cut: \d+ more characters\)/, ''))).toBe(null);
   });
 
   test('the longest secret is replaced first, and empty secrets are ignored', () => {

@@ -125,6 +125,7 @@ const where = (token: Token | undefined): string => (token === undefined ? 'at t
 function tokensOf(rule: string): Token[] {
   const pattern = /\s*(?:(?<name>[A-Za-z]+)|`(?<raw>[^`]*)`|"(?<quoted>[^"\\]*)"|(?<sign>&&|\|\||[!(),]))/y;
   const tokens: Token[] = [];
+  // oxlint-disable-next-line berth/no-trim -- the text of a rule, not of a header
   const end = rule.trimEnd().length;
   while (pattern.lastIndex < end) {
     const at = pattern.lastIndex;

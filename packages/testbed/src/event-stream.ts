@@ -1,16 +1,11 @@
-/** Reads event streams of the control plane. Berth writes `\n` only, and one line of data in each frame. */
+/** Reads event streams of the control plane. */
+import { createFrameReader, type Frame } from '@berth/wire/event-stream';
 
-export type Frame = { event: string; id: string; data: string };
+export type { Frame };
 
 /** Yields each frame with data. Ends with the stream, and throws when it breaks. */
 export async function* readFrames(answer: Response): AsyncGenerator<Frame> {
-  let rest = '';
-  for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-    const blocks = (rest + part).split('\n\n');
-    rest = blocks.pop() ?? '';
-    for (const block of blocks) {
-      const field = (name: string): string => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? '';
-      if (field('data') !== '') yield { event: field('event'), id: field('id'), data: field('data') };
-    }
-  }
+  const frames = createFrameReader();
+  for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? [])
+    for (const frame of frames.add(part)) if (frame.data !== '') yield frame;
 }

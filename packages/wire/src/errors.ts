@@ -126,6 +126,7 @@ export const FAILURES = {
   container_wrong_port: 'The container does not listen on the port that the project configures',
   container_loopback_only: 'The container listens only on 127.0.0.1, so it cannot be reached from outside',
   health_check_failed: 'The container answers HTTP requests, but its health check fails',
+  image_health_check_failed: 'The container answers HTTP requests, but the HEALTHCHECK of its image fails',
   probe_timeout: 'The container did not answer an HTTP request in time',
   // platform
   no_builder: 'No builder node could take the build in time',

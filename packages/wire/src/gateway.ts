@@ -129,6 +129,8 @@ export const DeviceCodePolled = Type.Object({
   result: literals(['issued', 'authorization_pending', 'slow_down', 'access_denied', 'expired_token', 'invalid_grant']),
   access_token: orNull(Type.String()),
   expires_in: Type.Integer(),
+  /** The granted scope, with a token. Absent with an older control plane. */
+  scope: Type.Optional(Scope),
 });
 export type DeviceCodePolled = Static<typeof DeviceCodePolled>;
 

@@ -4,6 +4,16 @@ import { ObservedPressure } from './metrics.ts';
 import { MAX_REPORTED_COPIES, ReportedCopy } from './volume.ts';
 import { Id, literals, NODE_ROLES, orNull, Time } from './vocabulary.ts';
 
+/** Longest output of a HEALTHCHECK that a report has, in characters. */
+export const MAX_HEALTH_OUTPUT = 500;
+/** The result of the HEALTHCHECK of a container's image, as the engine has it. */
+export const ObservedHealth = Type.Object({
+  status: literals(['starting', 'healthy', 'unhealthy']),
+  output: Type.Optional(
+    Type.String({ maxLength: MAX_HEALTH_OUTPUT, description: 'what the check printed, without secrets; only while `unhealthy`' }),
+  ),
+});
+
 /** One container of Berth as the agent observed it. `host_port` is null while no port is published. */
 export const ObservedContainer = Type.Object({
   id: Type.Optional(Type.String({ maxLength: 128 })),
@@ -20,6 +30,7 @@ export const ObservedContainer = Type.Object({
   started_at: Type.Optional(orNull(Time)),
   memory_bytes: Type.Optional(orNull(Type.Integer())),
   cpus: Type.Optional(orNull(Type.Number())),
+  health: Type.Optional(ObservedHealth),
   pressure: Type.Optional(ObservedPressure),
   metrics_problem: Type.Optional(Type.String({ maxLength: 300, description: 'why the agent cannot read what it uses' })),
 });

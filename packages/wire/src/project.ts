@@ -86,6 +86,8 @@ export const MemoryBytes = Type.Integer({
 export const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
 export const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const DrainSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
+/** Time that a new container has to answer, in seconds. */
+export const StartSeconds = Type.Integer({ minimum: 1, maximum: 3600 });
 export const StopGraceSeconds = Type.Integer({ minimum: 0, maximum: 3600 });
 
 /**
@@ -107,6 +109,7 @@ const settable = {
   datasets: Type.Array(DatasetUse, { maxItems: 50 }),
   volumes: Type.Array(VolumeUse, { maxItems: MAX_VOLUMES }),
   health_path: orNull(HealthPath),
+  start_seconds: orNull(StartSeconds),
   memory_bytes: orNull(MemoryBytes),
   cpus: orNull(Cpus),
   drain_seconds: DrainSeconds,
@@ -135,6 +138,7 @@ export const PROJECT_DEFAULTS = {
   datasets: [],
   volumes: [],
   health_path: null,
+  start_seconds: null,
   memory_bytes: null,
   cpus: null,
   drain_seconds: 5,

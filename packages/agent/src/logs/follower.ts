@@ -84,7 +84,7 @@ export function startFollower(want: LogWant, deps: FollowerDeps): Follower {
     if (repeatedUntil !== null && line.at <= repeatedUntil[line.stream]) return;
     if (repeatedUntil !== null) repeatedUntil = { ...repeatedUntil, [line.stream]: '' };
     last[line.stream] = line.at;
-    fresh.push({ ...line, text: line.text.slice(0, MAX_LINE_CHARS * 2) });
+    fresh.push(line);
     freshBytes += Math.min(line.text.length, MAX_LINE_CHARS);
   }
   function drop(): void {

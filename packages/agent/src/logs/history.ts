@@ -62,8 +62,7 @@ export async function readHistory(
       if (line.at === range.after) return forget(line.stream);
       count += 1;
       seen[line.stream] += 1;
-      // Characters that are cut anyway are not kept.
-      lines.push({ ...line, text: line.text.slice(0, MAX_LINE_CHARS * 2) });
+      lines.push(line);
       bytes += line.text.length;
       while (lines.length - head > tail || (bytes > mostBytes && lines.length > head)) drop();
     },

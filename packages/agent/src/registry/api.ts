@@ -1,4 +1,5 @@
 /** The part of the registry's HTTP API (OCI distribution) that a clean-up uses, and the sizes of images. */
+import { trimOws } from '@berth/kit/ows';
 import type { AgentConfig } from '@berth/wire/task';
 import type { IsInsecure } from '../tools/insecure.ts';
 import { TaskFailure } from '../tools/failures.ts';
@@ -164,7 +165,7 @@ export function createRegistryApi({ settings, isInsecure, url: own, answerMs = A
     async remove(repository, digest, keep, signal) {
       if (keep.has(digest)) return false;
       const manifest = await ask('GET', `${repository}/manifests/${digest}`, signal);
-      const isIndex = INDEXES.includes(manifest.headers.get('content-type')?.split(';')[0] ?? '');
+      const isIndex = INDEXES.includes(trimOws(manifest.headers.get('content-type')?.split(';')[0] ?? '').toLowerCase());
       const parts = isIndex && manifest.status === 200 ? ((await manifest.json()) as { manifests?: { digest: string }[] }).manifests : [];
       if (!isIndex) await manifest.body?.cancel();
       if (manifest.status === 404) return false;

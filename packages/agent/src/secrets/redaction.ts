@@ -6,13 +6,13 @@
  * Limits (docs/secrets.md "Redaction"): values shorter than 6 characters, a value that a program splits over lines or changes.
  */
 
+import { cutAt } from '@berth/kit/lines';
+
 export type Redact = (text: string) => string;
 
 const MARK = '***';
 /** A shorter value would remove harmless text from every line. */
 const SHORTEST = 6;
-/** The end of a line that was cut: it may hold the beginning of a value. */
-const CUT = '… (line cut)';
 
 /** Returns the function for these values; the same text if there are none. */
 export function createRedact(values: readonly string[]): Redact {
@@ -32,7 +32,8 @@ export function createRedact(values: readonly string[]): Redact {
   }
 
   return (text) => {
-    const cut = text.endsWith(CUT) ? text.length - CUT.length : null;
+    // The end of a line that was cut may hold the beginning of a value.
+    const cut = cutAt(text);
     let result = '';
     let from = 0;
     for (let at = 0; at + SHORTEST <= text.length; at++) {

@@ -49,7 +49,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         submodules: payload.submodules ?? true,
         access: context.git ?? null,
       };
-      const { sha, message, author, hostKeys } = await traced(context, 'clone', () =>
+      const { sha, message, author, hostKeys, lfs } = await traced(context, 'clone', () =>
         deps.clone(spec, source, {
           signal,
           onLine: (text) => log({ stream: 'stderr', step: 'clone', text }),
@@ -57,6 +57,8 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
           onCommit: (found) => context.learned({ commit: found.sha, commit_message: found.message, commit_author: found.author }),
         }),
       );
+      // The log has the sentence too. People read the story first.
+      if (lfs !== null) context.note('git_lfs', lfs);
       if (hostKeys.length > 0) context.learned({ host_keys: hostKeys });
       logStep('clone', `commit ${sha}`);
       await failPoint('clone.after');
@@ -90,7 +92,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             secrets: context.secrets,
             noCache,
           },
-          { signal, timeoutMs: deps.buildTimeoutMs, onLine },
+          { signal, timeoutMs: deps.buildTimeoutMs, onLine, room: context.room },
         );
         const { digest, arch } = await built.catch((error: unknown) => {
           endPush?.(true);

@@ -15,8 +15,10 @@ import { LABELS } from '@berth/wire/vocabulary';
 import type { TaskOf } from '@berth/wire/task';
 import type { Prepare, Prepared } from '../data/prepare.ts';
 import type { Volumes } from '../data/volumes.ts';
-import { exitFailure, probeFailure } from '../diagnosis.ts';
+import { addressOf, checkFailure, exitFailure, probeFailure } from '../diagnosis.ts';
+import { type CheckFailure, untilChecked } from '../health-check.ts';
 import { type HostPorts, isPortTaken } from '../host-ports.ts';
+import { imageNotes } from '../image-notes.ts';
 import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
@@ -26,10 +28,12 @@ import type { Ports } from '../port-rule.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
+import type { ImageConfig } from '../tools/image-config.ts';
 import type { SecretFiles } from '../secrets/files.ts';
 import { TaskFailure } from '../tools/failures.ts';
 import { Stopped } from '../stopped.ts';
 import { createAttemptContainer, type AttemptContainer } from './attempt-container.ts';
+import { stopContainer } from './stop-container.ts';
 import { type Handler, NO_DATASETS, type TaskContext, traced } from './task.ts';
 
 export type DeployDeps = {
@@ -49,6 +53,8 @@ export type DeployDeps = {
   hostIp: () => Promise<string>;
   publishIp: string | undefined;
   hostPorts: HostPorts;
+  /** Go's name of the architecture of the engine. */
+  arch: () => string;
   pullTimeoutMs: number;
   pidsLimit: number;
   /** Memory limit in bytes of projects that set none. */
@@ -70,18 +76,21 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     // The image is protected by now, but its removal may have begun before.
     await deps.images.removed();
     // Only a digest can be trusted: a tag may have been moved to another image.
-    const present = payload.image_digest !== null && docker.hasImage(payload.image, signal);
-    const [adopted, hasImage] = await Promise.all([attemptContainer.adopt(), present]);
+    const present = payload.image_digest === null ? null : docker.imageConfig(payload.image, signal);
+    const [adopted, found] = await Promise.all([attemptContainer.adopt(), present]);
     const data = await traced(context, 'copy', () => prepareDatasets(deps, task, deployment, context, adopted !== null));
-    if (adopted === null && !hasImage) await pull(deps, payload.image, context);
+    if (adopted === null && found === null) await pull(deps, payload.image, context);
+    const image = found ?? (await docker.imageConfig(payload.image, signal));
+    if (image !== null) checkImage(deps, task, image, data.mounts, context);
     const others = payload.replace === 'recreate' ? await otherContainers(deps, task, deployment, context) : [];
     try {
       for (const old of others) {
         logStep('deploy', `stopping ${old.name} before the new container starts (strategy recreate)${keptNote(old, payload)}`);
-        await docker.stop(old.id, payload.stop_grace_seconds, signal);
+        await stopContainer(docker, old, payload.stop_grace_seconds, 'deploy', context);
         await failPoint('recreate.stopped');
       }
-      const startNew = (): Promise<string> => start(deps, task, deployment, data.mounts, context, attemptContainer);
+      const startNew = (): Promise<string> =>
+        start(deps, task, deployment, { mounts: data.mounts, user: image?.user ?? '' }, context, attemptContainer);
       const startWithImage = (): Promise<string> =>
         startNew().catch(async (error: unknown) => {
           if (!(error instanceof TaskFailure && NO_IMAGE.test(error.message))) throw error;
@@ -92,7 +101,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
           return startNew();
         });
       const id = adopted?.id ?? (await traced(context, 'start', startWithImage));
-      const hostPort = await traced(context, 'probe', () => untilHealthy(deps, task, id, context));
+      const hostPort = await traced(context, 'probe', () => untilHealthy(deps, task, id, image, context));
       await failPoint('probe.after');
       await docker.restartUnlessStopped(id, signal);
       await failPoint('restart-policy.after');
@@ -179,6 +188,25 @@ async function pull(deps: DeployDeps, image: string, context: TaskContext): Prom
   await failPoint('pull.after');
 }
 
+/** Refuses an image that cannot run before anything stops, and says in the story what the image asks for and does not get. */
+function checkImage(deps: DeployDeps, { payload }: DeployTask, image: ImageConfig, mounts: readonly Mount[], context: TaskContext): void {
+  if (image.entrypoint.length === 0 && image.cmd.length === 0)
+    throw new TaskFailure(
+      'container_start_failed',
+      'the image has no ENTRYPOINT and no CMD; add CMD ["program", "argument"] to the Dockerfile',
+    );
+  const ownPort = Object.hasOwn(payload.env, 'PORT') || context.secrets.some(({ name, as }) => as === 'env' && name === 'PORT');
+  const targets = [
+    ...payload.datasets.map(({ mount_path }) => mount_path),
+    ...mounts.map(({ target }) => target),
+    ...(payload.volumes?.mounts ?? []).map(({ mount_path }) => mount_path),
+  ];
+  for (const text of imageNotes(image, { arch: deps.arch(), targets, port: ownPort ? null : payload.container_port })) {
+    context.logStep('deploy', text);
+    context.note('image', text);
+  }
+}
+
 const NO_DATA: Prepared = { mounts: [], datasets: [] };
 /** Prepares the mounts of the container; for an adopted container, returns the mounts that it has. */
 async function prepareDatasets(
@@ -246,7 +274,7 @@ async function start(
   deps: DeployDeps,
   task: DeployTask,
   deployment: string,
-  mounts: readonly Mount[],
+  { mounts, user }: { mounts: readonly Mount[]; user: string },
   context: TaskContext,
   attemptContainer: AttemptContainer,
 ): Promise<string> {
@@ -262,7 +290,7 @@ async function start(
     [LABELS.attempt]: String(context.attempt),
     [LABELS.node]: task.node_id,
   };
-  const userOf = (): Promise<number> => deps.docker.userOf(payload.image, labels, signal);
+  const userOf = (): Promise<number> => deps.docker.userOf(payload.image, user, labels, signal);
   const volumeMounts = await mountVolumes(deps, payload, userOf);
   const files = context.secrets.filter((s) => s.as === 'file');
   const secretMounts = files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await userOf())];
@@ -359,9 +387,17 @@ async function mountVolumes(
 const memoryOf = (deps: DeployDeps, payload: DeployTask['payload']): number | null => payload.memory_bytes ?? deps.defaultMemory ?? null;
 
 /** Probes until the container answers. Ends early when the container exits, the deadline passes or the signal aborts. */
-async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, context: TaskContext): Promise<number> {
+async function untilHealthy(
+  deps: DeployDeps,
+  task: DeployTask,
+  id: string,
+  image: ImageConfig | null,
+  context: TaskContext,
+): Promise<number> {
   const { payload } = task;
   const { docker } = deps;
+  const check = image?.healthCheck ?? null;
+  let telling: NodeJS.Timeout | undefined;
   const ended = new AbortController();
   const watch = new AbortController();
   const exited = new Error('the container exited');
@@ -377,28 +413,38 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
   );
   try {
     const hostPort = await docker.hostPort(id, payload.container_port, context.signal);
-    if (hostPort === null) throw await downFailure(deps, task, id, context);
+    if (hostPort === null) throw await downFailure(deps, task, id, image, context);
     const host =
       deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
     context.logStep('probe', `probing http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
     await failPoint('probe.before');
+    const until = Date.now() + payload.probe_seconds * 1000;
+    telling = setTimeout(() => void tellListeners(docker, id, payload.container_port, context), SLOW_MS);
+    const alive = AbortSignal.any([context.signal, ended.signal]);
     let result: ProbeResult;
+    let failed: CheckFailure | null = null;
     try {
       result = await probe(
         { host, port: hostPort, healthPath: payload.health_path, visitorUrl: payload.url ?? null },
         payload.probe_seconds * 1000,
-        AbortSignal.any([context.signal, ended.signal]),
+        alive,
       );
+      if (result.ok) context.logStep('probe', `the container answered with status ${result.status}`);
+      if (result.ok && check !== null) {
+        context.logStep('probe', `running the HEALTHCHECK of the image: ${check.command.join(' ')}`);
+        failed = await untilChecked(docker, id, check, until, alive);
+      }
     } catch (error) {
-      if (error === exited) throw await downFailure(deps, task, id, context);
+      if (error === exited) throw await downFailure(deps, task, id, image, context);
       throw error;
     }
-    if (result.ok) {
-      context.logStep('probe', `the container answered with status ${result.status}`);
-      return hostPort;
+    if (failed !== null && check !== null) {
+      await sendLastLines(docker, id, context);
+      throw checkFailure(check, failed, payload.probe_seconds);
     }
+    if (result.ok) return hostPort;
     // The watch may have missed the exit: an engine that restarts ends its containers too.
-    if ((await docker.inspect(id, context.signal))?.state !== 'running') throw await downFailure(deps, task, id, context);
+    if ((await docker.inspect(id, context.signal))?.state !== 'running') throw await downFailure(deps, task, id, image, context);
     const listeners = await listenersOf(id, docker);
     await sendLastLines(docker, id, context);
     throw probeFailure({
@@ -407,24 +453,55 @@ async function untilHealthy(deps: DeployDeps, task: DeployTask, id: string, cont
       probeSeconds: payload.probe_seconds,
       last: result.last,
       listeners,
+      exposed: image?.exposed ?? [],
     });
   } finally {
+    clearTimeout(telling);
     watch.abort();
     await watching;
   }
 }
 
+const SLOW_MS = 15_000;
+
+/** Shows what a slow container listens on, long before its time is over. */
+async function tellListeners(docker: Docker, id: string, port: number, { logStep }: TaskContext): Promise<void> {
+  try {
+    const listeners = await listenersOf(id, docker);
+    if (listeners === null) return;
+    const seen = listeners.length === 0 ? 'no program listens yet' : `a program listens on ${listeners.map(addressOf).join(', ')}`;
+    logStep('probe', `no answer after ${SLOW_MS / 1000} s: ${seen}; the project's container port is ${port}`);
+  } catch (error) {
+    logStep('probe', `reading what the container listens on failed: ${String(error)}`);
+  }
+}
+
 /** Explains why the container does not run. */
-async function downFailure(deps: DeployDeps, task: DeployTask, id: string, context: TaskContext): Promise<TaskFailure> {
+async function downFailure(
+  deps: DeployDeps,
+  task: DeployTask,
+  id: string,
+  image: ImageConfig | null,
+  context: TaskContext,
+): Promise<TaskFailure> {
   const { docker } = deps;
   const container = await docker.inspect(id, context.signal);
-  await sendLastLines(docker, id, context);
+  const printed = await sendLastLines(docker, id, context);
   if (container === null) return new TaskFailure('container_exited', 'the container was removed by another program');
   if (container.state === 'running')
     return new TaskFailure('container_start_failed', `the engine published no host port for container port ${task.payload.container_port}`);
-  return exitFailure(container, memoryOf(deps, task.payload));
+  return exitFailure(container, {
+    memoryBytes: memoryOf(deps, task.payload),
+    printed,
+    containerPort: task.payload.container_port,
+    imageArch: image?.arch ?? '',
+    nodeArch: deps.arch(),
+  });
 }
 
-async function sendLastLines(docker: Docker, id: string, context: TaskContext): Promise<void> {
-  for (const { stream, text } of await docker.lastLines(id, LAST_LOG_LINES)) context.log({ stream, step: 'container', text });
+/** Returns the lines as one text. */
+async function sendLastLines(docker: Docker, id: string, context: TaskContext): Promise<string> {
+  const last = await docker.lastLines(id, LAST_LOG_LINES);
+  for (const { stream, text } of last) context.log({ stream, step: 'container', text });
+  return last.map(({ text }) => text).join('\n');
 }

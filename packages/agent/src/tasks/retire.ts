@@ -16,6 +16,7 @@ import type { SecretFiles } from '../secrets/files.ts';
 import { pause } from '../stopped.ts';
 import type { Container, Docker } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
+import { stopContainer } from './stop-container.ts';
 import { type Handler, nothingToDiscard, type TaskContext } from './task.ts';
 
 export type RetireDeps = {
@@ -92,15 +93,10 @@ export function createRetireHandler({
   };
 }
 
-async function retire(
-  docker: Docker,
-  container: Container,
-  reason: string,
-  payload: RetirePayload,
-  { signal, logStep }: TaskContext,
-): Promise<void> {
+async function retire(docker: Docker, container: Container, reason: string, payload: RetirePayload, context: TaskContext): Promise<void> {
+  const { logStep } = context;
   logStep('retire', `stopping ${container.name}${reason === '' ? '' : `: ${reason}`}`);
-  await docker.stop(container.id, payload.stop_grace_seconds, signal);
+  await stopContainer(docker, container, payload.stop_grace_seconds, 'retire', context);
   await failPoint('retire.stopped');
   await docker.remove(container.id);
   await failPoint('retire.removed');
@@ -112,11 +108,11 @@ async function stopWithoutRemoving(
   container: Container,
   reason: string,
   { stop_grace_seconds }: RetirePayload,
-  { signal, logStep }: TaskContext,
+  context: TaskContext,
 ): Promise<void> {
   // Stop exited containers too: a container without a recorded stop is started again after an engine restart (revive.ts).
-  logStep('retire', `stopping ${container.name} without removing it: ${reason}`);
-  await docker.stop(container.id, stop_grace_seconds, signal);
+  context.logStep('retire', `stopping ${container.name} without removing it: ${reason}`);
+  await stopContainer(docker, container, stop_grace_seconds, 'retire', context);
 }
 
 async function restart(docker: Docker, deployment: string, list: ListNodeContainers, { logStep }: TaskContext): Promise<void> {

@@ -13,6 +13,8 @@ export type TaskContext = {
   /** Aborted with `Stopped` as its reason. The handler then cleans up and rejects. */
   signal: AbortSignal;
   log(line: LogLineIn): void;
+  /** For a program that prints a lot: it waits while the promise is pending. Null: the log has room. */
+  room(): Promise<void> | null;
   /** Adds a line of the agent itself to the deployment log. */
   logStep(step: string, text: string): void;
   /** Begins a span of the trace; call the returned function at its end. Absent: traces are off. */

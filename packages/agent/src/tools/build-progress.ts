@@ -2,7 +2,7 @@
  * Reads the output of `docker buildx build`: turns it into log lines with the name of their step, and remembers the step that failed.
  * It reads two formats: `rawjson` (one JSON document per line), and `plain` (`#5 [2/4] RUN …`) for older versions.
  */
-import { StringDecoder } from 'node:string_decoder';
+import { createLines, cutLine, lastState, type Lines, MAX_LINE } from '@berth/kit/lines';
 import type { LogLineIn } from '@berth/wire/task';
 
 export type BuildLine = { stream: LogLineIn['stream']; step: string | null; text: string };
@@ -18,8 +18,6 @@ export type ProgressReader = {
  * 1.4 million characters of base64. For a longer message the log has a line that says it is missing.
  */
 export const MAX_MESSAGE = 4 * 1024 * 1024;
-/** Longest line of a step's output, in characters; the rest of a longer line is cut. */
-const MAX_LINE = 15_000;
 const KEPT_OUTPUT = 12;
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 
@@ -41,56 +39,21 @@ function output(step: Step, emit: Emit, stream: 'stdout' | 'stderr', text: strin
   emit({ stream, step: step.name, text });
 }
 
-/**
- * Joins the pieces of one stream into lines. A carriage return starts the line again, as on a terminal, so a progress bar leaves its
- * last state only. Reads each character once and keeps at most MAX_LINE characters of a line.
- */
-function createLines(emit: (text: string) => void) {
-  const decoder = new StringDecoder('utf8');
-  let line = '';
-  let length = 0;
-  let returned = false;
-  const begin = (): void => {
-    line = '';
-    length = 0;
-    returned = false;
-  };
-  const add = (text: string): void => {
-    if (text === '') return;
-    if (returned) begin();
-    length += text.length;
-    if (line.length < MAX_LINE) line += text.slice(0, MAX_LINE - line.length);
-  };
-  const flush = (): void => {
-    emit(length > MAX_LINE ? `${line}… (line cut)` : line);
-    begin();
-  };
-  const read = (text: string): void => {
-    let from = 0;
-    for (const { index, 0: end } of text.matchAll(/[\r\n]/g)) {
-      add(text.slice(from, index));
-      from = index + 1;
-      if (end === '\n') flush();
-      else returned = true;
-    }
-    add(text.slice(from));
-  };
-  return {
-    add: (data: Buffer): void => read(decoder.write(data)),
-    end(): void {
-      read(decoder.end());
-      if (length > 0) flush();
-    },
-  };
-}
-type Lines = ReturnType<typeof createLines>;
-
 type Vertex = { digest: string; name: string; started?: string; completed?: string; cached?: boolean; error?: string };
 type RawProgress = {
   vertexes?: Vertex[] | null;
   logs?: { vertex: string; stream: number; data: string }[] | null;
   warnings?: { vertex: string; short?: string }[] | null;
 };
+
+/** The output of one stream of a step, whose pieces arrive in messages. */
+const linesOf = (onText: (text: string) => void): Lines =>
+  createLines({
+    onLine(line) {
+      const { text, missing } = line.read();
+      onText(cutLine(text, MAX_LINE, missing));
+    },
+  });
 
 export function rawJsonReader(emit: Emit): ProgressReader {
   type RawStep = Step & { streams: Record<'stdout' | 'stderr', Lines> };
@@ -106,8 +69,8 @@ export function rawJsonReader(emit: Emit): ProgressReader {
       announced: false,
       ended: false,
       streams: {
-        stdout: createLines((text) => output(step, emit, 'stdout', text)),
-        stderr: createLines((text) => output(step, emit, 'stderr', text)),
+        stdout: linesOf((text) => output(step, emit, 'stdout', text)),
+        stderr: linesOf((text) => output(step, emit, 'stderr', text)),
       },
     };
     steps.set(digest, step);
@@ -197,7 +160,7 @@ export function plainReader(emit: Emit): ProgressReader {
         return emit({ stream: 'system', step: existing.name, text: `failed: ${error}` });
       }
       if (/^(DONE [\d.]+s|CACHED|CANCELED)$/.test(text)) return logSystem(existing, emit, text.toLowerCase());
-      output(existing, emit, 'stdout', text.replace(/^\d+\.\d+ /, ''));
+      output(existing, emit, 'stdout', lastState(text.replace(/^\d+\.\d+ /, '')));
     },
   };
 }

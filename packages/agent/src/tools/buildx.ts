@@ -6,7 +6,8 @@ import { repositoryOf } from '../images.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { type BuildLine, type FailedStep, MAX_MESSAGE, plainReader, rawJsonReader } from './build-progress.ts';
 import { classify, outputTail, PUSH_FAILURES, TaskFailure } from './failures.ts';
-import { checkFrontend } from './frontend.ts';
+import { checkFrontend, syntaxOf } from './frontend.ts';
+import { dockerfileFacts } from './dockerfile-facts.ts';
 import { type PushAccess, untilRefused } from './push-access.ts';
 
 export type BuildSpec = {
@@ -26,7 +27,13 @@ export type BuildSpec = {
   secrets: readonly { name: string; value: string }[];
   noCache: boolean;
 };
-export type BuildOptions = { signal: AbortSignal; timeoutMs: number; onLine: (line: BuildLine) => void };
+export type BuildOptions = {
+  signal: AbortSignal;
+  timeoutMs: number;
+  onLine: (line: BuildLine) => void;
+  /** Lets the builder wait while the log has no room (ExecOptions). */
+  room?: () => Promise<void> | null;
+};
 /** `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report it. */
 export type Built = { digest: string | null; arch: string | null };
 /** Builds and pushes. Throws TaskFailure build_…, registry_…, disk_full, engine_unavailable. */
@@ -84,8 +91,9 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     return version !== null && !isOlder(version, RAWJSON_SINCE);
   }
 
-  return async (spec, { signal, timeoutMs, onLine }) => {
-    checkFrontend(await readBeginning(spec.dockerfile), frontends);
+  return async (spec, { signal, timeoutMs, onLine, room }) => {
+    const dockerfile = await readBeginning(spec.dockerfile);
+    checkFrontend(dockerfile, frontends);
     rawJson ??= checkBuilder();
     const raw = await rawJson.catch((error: unknown) => {
       rawJson = null;
@@ -132,6 +140,9 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
         env: { ...args.env, ...Object.fromEntries(spec.secrets.map(({ name, value }) => [envName(name), value])) },
         dieWithParent: true,
         maxLine: MAX_MESSAGE,
+        // The reader knows where the output of a step begins in a line.
+        carriageReturns: 'keep',
+        room: room ?? (() => null),
         onLine: (line, stream) => {
           if (line.includes('pushing')) {
             void failPoint('push.during');
@@ -143,7 +154,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
       .finally(pushing.stop);
     if (result.ended === 'timeout')
       throw new TaskFailure('build_timeout', `the build did not end within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`);
-    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr);
+    if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
     const { digest, arch } = await readMetadata(spec.metadataFile);
     return { digest, arch: arch ?? (await imageArch(cli, spec.tag, signal)) };
   };
@@ -227,7 +238,7 @@ async function imageArch(cli: DockerCli, tag: string, signal: AbortSignal): Prom
 const archName = (name: unknown): string | null => (typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null);
 
 /** Chooses the failure code by what failed: the base image, a step of the Dockerfile, or the push. */
-export function buildFailure(failed: FailedStep | null, stderr: string): TaskFailure {
+export function buildFailure(failed: FailedStep | null, stderr: string, dockerfile = ''): TaskFailure {
   const tail = outputTail(
     stderr
       .split('\n')
@@ -240,7 +251,16 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
   if (classified === 'disk_full' || classified === 'engine_unavailable') return new TaskFailure(classified, error);
   // The message that named the step was too long to read, but the end of the output tells that a step failed.
   if (failed === null && /did not complete successfully: exit code: \d+/.test(tail)) return new TaskFailure('build_step_failed', tail);
-  if (/target stage .* could not be found/i.test(`${error}\n${tail}`)) return new TaskFailure('build_target_missing', error);
+  if (/target stage .* could not be found/i.test(`${error}\n${tail}`))
+    return new TaskFailure('build_target_missing', `${error}. ${stagesOf(dockerfile)}`);
+  const syntax = syntaxFailure(`${error}\n${tail}`, dockerfile);
+  if (syntax !== null) return syntax;
+  const frontend = failed === null ? undefined : FRONTEND_STEP.exec(failed.step)?.[1];
+  if (frontend !== undefined)
+    return new TaskFailure(
+      'build_failed',
+      `the frontend ${frontend} of the line "# syntax=" could not be pulled: ${error}. Allow the builder to reach its registry, or remove the line: the builder then uses the frontend of its engine`,
+    );
   if (failed === null) return new TaskFailure(/push|registry|blob|manifest/i.test(tail) ? classified : 'build_failed', tail);
 
   const code = codeOfStep(failed, classified);
@@ -255,6 +275,42 @@ export function buildFailure(failed: FailedStep | null, stderr: string): TaskFai
         : failed.error;
   const lastOutput = failed.output.length === 0 ? '' : `\n${failed.output.map(short).join('\n')}`;
   return new TaskFailure('build_step_failed', `${failed.step}: ${how}${lastOutput}`);
+}
+
+/** The step that fetches the frontend of a line `# syntax=`. It is no base image. */
+const FRONTEND_STEP = /^resolve image config for (?:docker-image:\/\/)?(\S+)/;
+/** BuildKit's texts about syntax that it does not know. */
+const UNKNOWN_SYNTAX =
+  /(?:dockerfile parse error|failed to parse|unknown instruction|unknown flag)[^\n]*?(unknown (instruction|flag): \S+)/i;
+const BARE_SYNTAX = /(unknown (instruction|flag): \S+)/i;
+/** Syntax that the frontend of an old engine does not know. */
+const NEWER_SYNTAX =
+  /<<-?\s*["']?[A-Za-z_]|^\s*(?:COPY|ADD|RUN|FROM|HEALTHCHECK)\s[^\n]*--(?:link|parents|exclude|checksum|chmod|keep-git-dir|security|network|mount|start-interval|unpack)\b/im;
+
+/** Explains an instruction or a flag that the frontend does not know; null for another failure. */
+function syntaxFailure(text: string, dockerfile: string): TaskFailure | null {
+  const [, what, kind] = UNKNOWN_SYNTAX.exec(text) ?? BARE_SYNTAX.exec(text) ?? [];
+  if (what === undefined || !/dockerfile|solve/i.test(text)) return null;
+  const line = /line (\d+)/i.exec(text)?.[1];
+  const where = line === undefined ? '' : ` in line ${line} of the Dockerfile`;
+  const isOwn = syntaxOf(dockerfile) !== null;
+  const newer = NEWER_SYNTAX.test(dockerfile) || /flag/i.test(kind ?? '');
+  const next =
+    newer && !isOwn
+      ? `The Dockerfile uses syntax that is newer than the BuildKit of this builder's engine (a heredoc, or a flag like --link). Begin it with the line "# syntax=docker/dockerfile:1", or use Docker 23 or newer on the builder`
+      : 'Correct the line; a line that continues the one before needs a backslash at the end of that one';
+  return new TaskFailure('build_failed', `${what}${where}. ${next}`);
+}
+
+/** Names the stages of a Dockerfile. */
+function stagesOf(dockerfile: string): string {
+  const { targets } = dockerfileFacts(dockerfile);
+  return targets.length === 0
+    ? 'No stage of the Dockerfile has a name (FROM image AS name); add one, or remove build_target'
+    : `The Dockerfile has the stages ${targets
+        .slice(0, 10)
+        .map(({ name }) => name)
+        .join(', ')}; set build_target to one of them`;
 }
 
 /** Name of the step that asks the registry for a base image, without the image. */

@@ -7,6 +7,8 @@ import { ExecError } from '@berth/kit/exec';
 import { pause } from '../stopped.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { classify, outputTail, PULL_FAILURES, TaskFailure } from './failures.ts';
+import { startHint } from './start-failures.ts';
+import { type ImageConfig, type RawImageConfig, readImageConfig } from './image-config.ts';
 
 export type Container = {
   id: string;
@@ -33,6 +35,10 @@ export type Container = {
   hostPort: number | null;
   /** The host port that its configuration names, also while it is stopped. A restart keeps it. Null: the engine chooses at each start. */
   fixedPort: number | null;
+  /** The result of the image's HEALTHCHECK; null without one. `output` is what its last run printed. */
+  health: { status: 'starting' | 'healthy' | 'unhealthy'; output: string } | null;
+  /** The signal that `docker stop` sends first (STOPSIGNAL of the image). */
+  stopSignal: string;
 };
 
 /** Null matches any value of the label. */
@@ -82,11 +88,12 @@ export type Docker = {
   list(labels: LabelFilter, signal?: AbortSignal): Promise<Container[]>;
   /** Finds a container by id or name; null if there is none. */
   inspect(ref: string, signal?: AbortSignal): Promise<Container | null>;
-  hasImage(ref: string, signal: AbortSignal): Promise<boolean>;
+  /** Returns the configuration of an image; null if there is no such image. */
+  imageConfig(ref: string, signal: AbortSignal): Promise<ImageConfig | null>;
   /** Returns the bytes of all layers, also of those that other images share; null if there is no such image. */
   imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
-  /** Returns the id of the user that runs the image. For a user name, reads /etc/passwd of the image from a container that never starts. */
-  userOf(image: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
+  /** Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that never starts. */
+  userOf(image: string, user: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
   /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
   pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
   /**
@@ -104,7 +111,7 @@ export type Docker = {
   /** Identifies the engine process: the id changes at each start of the engine. Null if unknown. */
   engineStart(signal: AbortSignal): Promise<{ id: string; since: number } | null>;
   start(id: string): Promise<void>;
-  /** Sends SIGTERM and, after `graceSeconds`, SIGKILL. No error if the container is stopped or does not exist. */
+  /** Sends `stopSignal` and, after `graceSeconds`, SIGKILL. No error if the container is stopped or does not exist. */
   stop(id: string, graceSeconds: number, signal?: AbortSignal): Promise<void>;
   /** Removes a container by id or name, by force, with its anonymous volumes. No error if it does not exist. */
   remove(ref: string): Promise<void>;
@@ -122,6 +129,12 @@ export type Docker = {
   envOf(id: string): Promise<string[]>;
   /** Reads files inside the container with its own `cat`; null if that fails. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
+  /** Runs a command inside the container, as the engine runs a HEALTHCHECK. */
+  runInside(
+    id: string,
+    command: readonly string[],
+    options: { timeoutMs: number; signal: AbortSignal },
+  ): Promise<{ ok: boolean; output: string }>;
   images(repository: string): Promise<Image[]>;
   /** Ids of all images that have a container, including containers that Berth did not start. */
   imagesInUse(): Promise<Set<string>>;
@@ -184,19 +197,19 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async inspect(ref, signal) {
       return (await inspectAll([ref], signal))[0] ?? null;
     },
-    async hasImage(ref, signal) {
-      const result = await cli.run(['image', 'inspect', '--format', '{{.Id}}', ref], { signal });
-      if (result.code === 0) return true;
-      if (/no such image/i.test(result.stderr)) return false;
+    async imageConfig(ref, signal) {
+      const result = await cli.run(['image', 'inspect', ref], { signal, maxOutput: MAX_ANSWER });
+      const [raw] = result.code === 0 ? (JSON.parse(result.stdout) as RawImageConfig[]) : [];
+      if (raw !== undefined) return readImageConfig(raw);
+      if (/no such image/i.test(result.stderr)) return null;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async imageSize(ref, signal) {
       const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', ref], { signal });
       return result.code === 0 && /^\d+$/.test(result.stdout.trim()) ? Number(result.stdout) : null;
     },
-    async userOf(image, labels, signal) {
-      const { stdout } = await cli.runOrThrow(['image', 'inspect', '--format', '{{.Config.User}}', image], { signal });
-      const user = stdout.trim().split(':')[0] ?? '';
+    async userOf(image, userAndGroup, labels, signal) {
+      const user = userAndGroup.split(':')[0] ?? '';
       if (/^\d*$/.test(user)) return Number(user);
       const labelled = Object.entries(labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
       // An image without a command needs one here. It never runs.
@@ -212,7 +225,10 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
           .map((line) => line.slice(line.lastIndexOf('\0') + 1).split(':'))
           .find(([name]) => name === user)?.[2];
         if (uid === undefined || !/^\d+$/.test(uid))
-          throw new TaskFailure('container_start_failed', `the image has no user ${user} in /etc/passwd`);
+          throw new TaskFailure(
+            'container_start_failed',
+            `the image sets USER ${user}, but has no such user in /etc/passwd; add it in the Dockerfile (RUN adduser …), or set a numeric USER`,
+          );
         return Number(uid);
       } finally {
         await onContainer(['rm', '--force', '--volumes', id], 120_000);
@@ -310,6 +326,12 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const result = await cli.run(['exec', id, 'cat', ...paths], { timeoutMs: 10_000 });
       return result.stdout === '' ? null : result.stdout;
     },
+    async runInside(id, command, { timeoutMs, signal }) {
+      const result = await cli.run(['exec', id, ...command], { timeoutMs, signal, maxOutput: 16 * 1024 });
+      const output = `${result.stdout}${result.stderr}`;
+      if (result.ended === 'timeout') return { ok: false, output: `${output}\nno result within ${Math.round(timeoutMs / 1000)} s` };
+      return { ok: result.code === 0, output };
+    },
     async images(repository) {
       const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], {
         maxOutput: 16 * 1024 * 1024,
@@ -352,11 +374,29 @@ type RawContainer = {
   Name: string;
   Image: string;
   RestartCount?: number;
-  Config: { Image: string; Labels: Record<string, string> | null };
-  State: { Status: string; ExitCode: number; OOMKilled: boolean; Error: string; StartedAt?: string; FinishedAt?: string };
+  Config: { Image: string; Labels: Record<string, string> | null; StopSignal?: string };
+  State: {
+    Status: string;
+    ExitCode: number;
+    OOMKilled: boolean;
+    Error: string;
+    StartedAt?: string;
+    FinishedAt?: string;
+    Health?: RawHealth;
+  };
   HostConfig?: { Memory?: number; NanoCpus?: number; PortBindings?: Record<string, { HostPort: string }[] | null> | null };
   NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
 };
+type RawHealth = { Status: string; Log?: { ExitCode: number; Output: string }[] | null } | null;
+
+/** The engine keeps the last five runs. After a success it is the last failure that a reader wants to see, as long as it counts. */
+function readHealth(raw: RawHealth | undefined): Container['health'] {
+  const status = raw?.Status;
+  if (status !== 'starting' && status !== 'healthy' && status !== 'unhealthy') return null;
+  const run = raw?.Log?.findLast(({ ExitCode }) => (status === 'healthy') === (ExitCode === 0));
+  return { status, output: run?.Output ?? '' };
+}
+
 function readContainer(raw: RawContainer): Container {
   return {
     id: raw.Id,
@@ -375,6 +415,8 @@ function readContainer(raw: RawContainer): Container {
     error: raw.State.Error,
     hostPort: firstPort(raw.NetworkSettings?.Ports),
     fixedPort: firstPort(raw.HostConfig?.PortBindings),
+    health: readHealth(raw.State.Health),
+    stopSignal: raw.Config.StopSignal || 'SIGTERM',
   };
 }
 
@@ -452,7 +494,9 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
     ...(spec.memoryBytes === null ? [] : ['--memory', String(spec.memoryBytes), '--memory-swap', String(spec.memoryBytes)]),
     ...(spec.cpus === null ? [] : ['--cpus', String(spec.cpus)]),
   ];
-  const argv = ['run', '--detach', '--pull', 'never', '--init', '--security-opt', 'no-new-privileges'];
+  // Without --init, as with plain docker: an init process passes the stop signal to the entrypoint only, and when a script without `exec`
+  // dies of it, the container ends and the program with it. Some images also need their own init as process 1.
+  const argv = ['run', '--detach', '--pull', 'never', '--security-opt', 'no-new-privileges'];
   // With NET_RAW a container could forge packets of its neighbours.
   argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
   argv.push('--publish', `${ip}${spec.hostPort}:${spec.containerPort}`, ...labels, ...limits, ...logs);
@@ -471,7 +515,7 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
     const tail = outputTail(result.stderr.replace(/^see 'docker run --help'.*$/gim, ''));
     throw new TaskFailure(
       classify(RUN_FAILURES, result.stderr, 'container_start_failed'),
-      result.ended === 'timeout' ? 'the engine did not start the container within 120 s' : tail,
+      result.ended === 'timeout' ? 'the engine did not start the container within 120 s' : `${tail}${startHint(result.stderr)}`,
     );
   } finally {
     await rm(envFile, { force: true });

@@ -4,7 +4,7 @@
  * and for the total time. git-session.ts says which key or token a server gets.
  */
 import { mkdir, rm } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { exec, type ExecResult } from '@berth/kit/exec';
 import type { GitAccess, SeenHostKey } from '@berth/wire/git';
 import { MAX_COMMIT_AUTHOR, MAX_COMMIT_MESSAGE } from '@berth/wire/task';
@@ -17,7 +17,7 @@ import { lfsPointers } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
 import { recordReader } from './records.ts';
-import { type LookAtRepository, lookAtRepository, type RepositorySpec } from './repository.ts';
+import { type Heads, type LookAtRepository, lookAtRepository, readHeads, type RepositorySpec } from './repository.ts';
 import { fetchSubmodules, hasSubmodules } from './submodules.ts';
 
 export type GitOptions = {
@@ -58,6 +58,8 @@ export type Cloned = {
   author: string;
   /** ssh host keys that servers presented. */
   hostKeys: SeenHostKey[];
+  /** A sentence about files that stay Git LFS pointers; null if there are none. */
+  lfs: string | null;
 };
 
 /** Clones into `dir`, which must not exist; also writes `dir`.trace. Throws TaskFailure git_…, disk_full. */
@@ -325,7 +327,11 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
               '--',
               url,
               '.',
-            ])
+            ]).catch(async (error: unknown) => {
+              if (!(error instanceof TaskFailure) || error.code !== 'git_unknown_branch') throw error;
+              const heads = await readHeads({ lines: (args, onLine) => transfer(spec, dirname(dir), args, onLine) });
+              throw new TaskFailure(error.code, unknownBranch(spec.branch, heads), { cause: error, report: error.report });
+            })
           : await fetchCommit({ ...spec, commit }, dir);
       const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
       // The server is not trusted: check that the checked-out commit is the requested one.
@@ -340,7 +346,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
       const pointers = await lfsPointers(must, all);
       if (pointers !== null) cloneOptions.logLine(pointers);
-      return { ...found, hostKeys: session.presented() };
+      return { ...found, hostKeys: session.presented(), lfs: pointers };
     } finally {
       await rm(trace, { force: true });
     }
@@ -380,4 +386,18 @@ export function gitFailure(stderr: string, spec: Pick<CloneSpec, 'url' | 'branch
           ? `${/Permissions \d+ for .* are too open/.exec(stderr)?.[0] ?? tail}. Let only the user of the agent read the file: chmod 600`
           : tail;
   return new TaskFailure(code, detail);
+}
+
+const SHOWN_BRANCHES = 10;
+/** Names the branches that exist: similar ones first, then the default branch, then the others. */
+export function unknownBranch(branch: string, heads: Heads): string {
+  if (heads.names.size === 0) return `${branch}. The repository has no branches; push a commit first`;
+  const wanted = branch.toLowerCase();
+  const isAlike = (name: string): boolean =>
+    name.toLowerCase() === wanted || name.toLowerCase().endsWith(`/${wanted}`) || wanted.endsWith(`/${name.toLowerCase()}`);
+  const rank = (name: string): number => (isAlike(name) ? 0 : name === heads.default ? 1 : 2);
+  const ordered = [...heads.names].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+  const shown = ordered.slice(0, SHOWN_BRANCHES).map((name) => (name === heads.default ? `${name} (default)` : name));
+  const more = ordered.length > SHOWN_BRANCHES ? ` and ${ordered.length - SHOWN_BRANCHES} more` : '';
+  return `${branch}. The repository has ${shown.join(', ')}${more}; set branch to one of them`;
 }

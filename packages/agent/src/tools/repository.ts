@@ -65,8 +65,9 @@ export async function lookAtRepository({ branch }: RepositorySpec, git: Reposito
 
 const hasLfs = (attributes: string): boolean => attributes.split('\n').some((line) => /\bfilter=lfs\b/.test(line.split('#', 1)[0] ?? ''));
 
-type Heads = { default: string | null; names: Set<string> };
-async function readHeads(git: RepositoryGit): Promise<Heads> {
+export type Heads = { default: string | null; names: Set<string> };
+/** Reads the branches of the server, at most MAX_COUNTED. */
+export async function readHeads(git: Pick<RepositoryGit, 'lines'>): Promise<Heads> {
   const heads: Heads = { default: null, names: new Set() };
   await git.lines(
     (url) => ['ls-remote', '--quiet', '--symref', '--', url, 'HEAD', 'refs/heads/*'],
@@ -115,8 +116,8 @@ function treeEntry(record: string): Entry | null {
   return { path, id, isFile: mode.startsWith('100'), isSubmodule: mode === '160000' };
 }
 
-const isDockerfile = ({ path, isFile }: Entry): boolean =>
-  isFile &&
+const isDockerfile = ({ path, isFile }: Entry): boolean => isFile && isDockerfilePath(path);
+export const isDockerfilePath = (path: string): boolean =>
   /(?:^|\/)(?:(?:dockerfile|containerfile)(?:\.[^/]+)?|[^/]+\.dockerfile)$/i.test(path) &&
   !/\.dockerignore$/i.test(path) &&
   !/(?:^|\/)(?:node_modules|vendor|\.git)\//.test(path);

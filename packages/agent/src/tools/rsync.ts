@@ -55,7 +55,7 @@ export function createRsync({ inherit, stallMs, timeoutMs, bandwidth }: RsyncSet
       // After an abort the partial copy is not needed, so rsync gets only 1 s to end.
       killAfterMs: 1_000,
       dieWithParent: true,
-      carriageReturns: true,
+      carriageReturns: 'end',
       maxOutput: 64 * 1024,
       onLine: (line, stream) => {
         clearTimeout(watchdog);

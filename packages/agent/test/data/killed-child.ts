@@ -35,6 +35,7 @@ const context = {
   logStep: () => undefined,
   progress: () => undefined,
   learned: () => undefined,
+  room: () => null,
   note: () => undefined,
   secrets: [],
   secretsDigest: null,

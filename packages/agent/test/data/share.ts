@@ -143,6 +143,7 @@ export function context(over: Partial<TaskContext> = {}) {
     logStep: (_, text) => void logged.push(text),
     progress: (rows) => void progress.push(...rows),
     learned: () => undefined,
+    room: () => null,
     note: () => undefined,
     ...over,
   };

@@ -41,7 +41,7 @@ describe('a value is removed', () => {
 
   test('at the end of a line that was cut in the middle of it', () => {
     const redact = createRedact([TOKEN]);
-    expect(redact(`x ${TOKEN.slice(0, 9)}… (line cut)`)).toBe('x ***… (line cut)');
+    expect(redact(`x ${TOKEN.slice(0, 9)}… (line cut: 7 more characters)`)).toBe('x ***… (line cut: 7 more characters)');
     expect(redact(`x ${TOKEN.slice(0, 9)}`)).toBe(`x ${TOKEN.slice(0, 9)}`);
   });
 

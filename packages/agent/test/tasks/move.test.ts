@@ -79,6 +79,7 @@ function run(
     logStep: () => undefined,
     progress: () => undefined,
     learned: () => undefined,
+    room: () => null,
     note: () => undefined,
   });
 }

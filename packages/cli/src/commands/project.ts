@@ -32,6 +32,7 @@ const DOCS = {
   container_port: 'port that the application listens on in its container (default: 8080)',
   auth_required: 'require a login (default: no)',
   health_path: 'path that must answer below 400 before the version goes live',
+  start_seconds: 'time that a new container has to answer, also its HEALTHCHECK (default: the setting PROBE_TIMEOUT)',
   memory_bytes: 'memory limit, such as 512MiB',
   cpus: 'CPU limit, such as 0.5',
   drain_seconds: 'time without new requests before the old version is stopped',

@@ -48,6 +48,7 @@ export const printProject = (project: Project): string =>
     ['port', String(project.container_port)],
     ['login', project.auth_required ? 'required' : 'not required'],
     ['health path', project.health_path],
+    ['start', project.start_seconds === null ? null : `${project.start_seconds} s to answer`],
     ['memory', project.memory_bytes === null ? null : bytes(project.memory_bytes)],
     ['cpus', project.cpus === null ? null : String(project.cpus)],
     ['replace', `${project.replace}, drain ${project.drain_seconds} s, stop ${project.stop_grace_seconds} s`],

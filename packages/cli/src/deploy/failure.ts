@@ -66,6 +66,7 @@ const IN_REPOSITORY = [
   'container_wrong_port',
   'container_loopback_only',
   'health_check_failed',
+  'image_health_check_failed',
   'probe_timeout',
 ] as const satisfies readonly FailureCode[];
 

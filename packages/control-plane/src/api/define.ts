@@ -95,7 +95,7 @@ export function createDefine(
   }: {
     stores: RightsStores;
     callers: Pick<Callers, 'user'>;
-    cookies: Pick<SessionCookies, 'credentialOf'>;
+    cookies: Pick<SessionCookies, 'callerOf'>;
     runOnce: RunOnce;
   },
 ): { route: Define; assertComplete(): void } {
@@ -126,7 +126,7 @@ export function createDefine(
             query: request.query,
             body: request.body,
             user,
-            recheck: checkRights === null ? null : async () => checkRights(request, await callers.user(cookies.credentialOf(request))),
+            recheck: checkRights === null ? null : async () => checkRights(request, await cookies.callerOf(request, callers)),
             access: row.scope === 'list' ? user?.access : undefined,
             setEtag: row.etag === true ? (etag: string) => void reply.header('etag', etag) : undefined,
             ifMatch: row.locked === true ? request.headers['if-match'] : undefined,

@@ -1,4 +1,5 @@
 /** Builds the HTTP server, which does not listen yet. Adds the hooks, then the routes, and checks that no route is missing. */
+import { cookieRemedy, headersSize, MAX_HEADERS_READ } from '@berth/kit/header-size';
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type ConnectionOptions, type Connections, limitConnections } from '@berth/kit/connections';
@@ -26,7 +27,7 @@ import { installBodies } from './plugins/bodies.ts';
 import { installDashboardFiles, readDashboard } from './plugins/dashboard.ts';
 import { installErrorsPage } from './plugins/errors-page.ts';
 import { answer, installErrors } from './plugins/errors.ts';
-import { answerBrokenRequests } from './plugins/broken-requests.ts';
+import { answerBrokenRequests, refuseHeaders } from './plugins/broken-requests.ts';
 import { installDocsPage } from './plugins/openapi.ts';
 import { openapiDocument } from './openapi/document.ts';
 import { installRequestLog, RequestLog, requestId } from './plugins/request-log.ts';
@@ -94,7 +95,7 @@ function createHttpServer(
 ): { server: HttpServer; connections: Connections } {
   const inBatch = createBatcher();
   const options = {
-    maxHeaderSize: MAX_HEADER_BYTES,
+    maxHeaderSize: MAX_HEADERS_READ,
     // TCP keep-alive finds connections of dead agents, whose held requests would otherwise stay open until `wait` ends.
     keepAlive: true,
     keepAliveInitialDelay: PROBE_AFTER_MS,
@@ -106,7 +107,8 @@ function createHttpServer(
   };
   const server = createServer(options, (request, response) => {
     connections.requested(request.socket, response);
-    if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
+    if (headersSize(request) > MAX_HEADER_BYTES) refuseHeaders(response, cookieRemedy(request, MAX_HEADER_BYTES));
+    else if (request.url === ROUTES.agentRegister.path) inBatch(() => handle(request, response));
     else handle(request, response);
   });
   const connections = limitConnections(server, limits);
@@ -174,6 +176,8 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   server.addHook('onSend', (_request, reply, _payload, done) => {
     if (hsts !== null) void reply.header('strict-transport-security', hsts);
     void reply.header('x-content-type-options', 'nosniff').header('x-frame-options', 'DENY').header('referrer-policy', 'no-referrer');
+    // A page of a project that opens the dashboard in a window gets no handle to it.
+    void reply.header('cross-origin-opener-policy', 'same-origin');
     if (!reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
     done();
   });

@@ -41,7 +41,7 @@ export const DEFAULT_LIMITS: Limits = {
   lookMs: 6 * 60_000,
   routeMs: 120_000,
   offlineMs: 120_000,
-  probeSeconds: 60,
+  probeSeconds: 120,
   maxLosses: 3,
   maxAttempts: 5,
   weights: { cached: 10, missing: 0.000001, free: 0.0000001 },

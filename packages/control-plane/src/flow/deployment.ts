@@ -62,7 +62,7 @@ import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './rout
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
-import { createBuildTask, createDeployTask, createRetireTask, removes } from './tasks.ts';
+import { createBuildTask, createDeployTask, createRetireTask, removes, startSeconds } from './tasks.ts';
 import { hasRunOut, startedTimer, stopTimer } from './timer.ts';
 
 type LiveState = Exclude<DeploymentState, 'retired' | 'failed' | 'cancelled' | 'superseded'>;
@@ -524,7 +524,7 @@ function routeUnreachable(draft: Draft, d: DeploymentRecord, event: EventOf<'rou
   // A contract-only agent may report before its application answers. Give the application the same time as Berth's own probe.
   const isProbed = isBerthAgent(draft.node(d.node_id));
   // No grace period: the decision waits for no agent, and requests fail until the route is restored.
-  if (!isProbed && !hasRunOut(draft, d, draft.facts.limits.probeSeconds * 1000, 0)) return;
+  if (!isProbed && !hasRunOut(draft, d, startSeconds(d, draft.facts.limits) * 1000, 0)) return;
   const seen = `the proxy at ${event.proxy} returned ${event.saw} for ${event.host_ip}:${event.host_port}`;
   fail(draft, d, failure('proxy_cannot_reach_node', `${seen}; allow connections from the proxy to the node’s published ports`));
 }

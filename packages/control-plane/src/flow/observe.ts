@@ -138,10 +138,22 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
   }
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
+  const check = failingCheck(d, container);
+  if (check !== null) return check;
   const differing = differences(d, container, at);
   const shortages = shortagesOf(container);
   const detail = [...differing, ...shortages].join('; ');
   return { status: differing.length === 0 ? 'healthy' : 'drifted', detail: detail === '' ? null : detail };
+}
+
+const CHECK_FAILS = 'the HEALTHCHECK of its image fails';
+
+/** Keeps the first output while the check fails: output that differs each time would fill the story. */
+function failingCheck({ health: before }: DeploymentRecord, { health }: Container): Judgement | null {
+  if (health?.status !== 'unhealthy') return null;
+  if (before?.status === 'unhealthy' && before.detail?.startsWith(CHECK_FAILS) === true) return before;
+  const { output = '' } = health;
+  return { status: 'unhealthy', detail: `${CHECK_FAILS}${output === '' ? '' : `: ${output}`}` };
 }
 
 /** Lists the resources that a running container is short of. It serves requests all the same. */

@@ -4,6 +4,7 @@ import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import type { Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { failureOf } from './failure.ts';
+import { addNotes } from './learned.ts';
 import { holderOfName, judge } from './observe.ts';
 import { endRetries, tryLater } from './retry.ts';
 import { lastSeen } from './route.ts';
@@ -35,6 +36,7 @@ function addEnd(draft: Draft, d: DeploymentRecord, event: EventOf<'task_reported
   const task = event.task as TaskRecord<'retire'>;
   if (event.type === 'task_lost')
     return addOnce(draft, d, 'retire_lost', `${name} did not finish the retire task; Berth retries at its next report`);
+  addNotes(draft, d, event.report);
   if (event.report.status === 'failed') {
     const { code, message } = failureOf(event.report);
     addOnce(

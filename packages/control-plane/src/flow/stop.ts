@@ -31,10 +31,7 @@ export const isAtRest = (d: Pick<DeploymentRecord, 'status' | 'stopped_first' | 
 
 /** Returns whether its report needs no decision: Berth stopped the container, it is stopped, and its host shows the page. */
 export const restsAsExpected = (d: DeploymentRecord, container: ObservedContainer | null, route: RouteRecord | null): boolean =>
-  isAtRest(d) &&
-  d.stopped_first === 'stopped' &&
-  (container === null || isStoppedContainer(container)) &&
-  !leadsToContainer(d, route);
+  isAtRest(d) && d.stopped_first === 'stopped' && (container === null || isStoppedContainer(container)) && !leadsToContainer(d, route);
 
 /** The route of a version that is being started belongs to another deployment. */
 const leadsToContainer = (d: DeploymentRecord, route: RouteRecord | null): boolean =>

@@ -4,7 +4,7 @@ import type { DeployPayload } from '@berth/wire/task';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/build-needs.ts';
 import { finalName } from '../domain/container-name.ts';
-import type { NodeFact } from '../domain/facts.ts';
+import type { Limits, NodeFact } from '../domain/facts.ts';
 import { projectUrl } from '../domain/host.ts';
 import { copyMs } from './data.ts';
 import type { DeploymentRecord, NodeRecord, TaskRecord } from '../domain/records.ts';
@@ -37,6 +37,10 @@ export function createBuildTask(draft: Draft, d: DeploymentRecord, builder: Node
   });
 }
 
+/** Time in seconds that the new container has to answer. */
+export const startSeconds = ({ settings }: Pick<DeploymentRecord, 'settings'>, { probeSeconds }: Pick<Limits, 'probeSeconds'>): number =>
+  settings.start_seconds ?? probeSeconds;
+
 type DeployInput = { mounts: DatasetMount[]; missingBytes: number; volumes?: VolumeMounts };
 
 export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes, volumes }: DeployInput): void {
@@ -65,7 +69,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     datasets: mounts,
     ...(volumes === undefined ? {} : { volumes }),
     health_path: d.settings.health_path,
-    probe_seconds: limits.probeSeconds,
+    probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
     cpus: d.settings.cpus,
     stop_grace_seconds: d.settings.stop_grace_seconds,
@@ -80,7 +84,11 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     node_id: node.id,
     queue_deadline_at: uptime.at + limits.claimMs,
     wall_deadline_at:
-      uptime.at + limits.deployMs + copyMs(missingBytes, node.copy_rate) + stopMs([d, ...(serves === undefined ? [] : [serves])]),
+      uptime.at +
+      limits.deployMs +
+      copyMs(missingBytes, node.copy_rate) +
+      stopMs([d, ...(serves === undefined ? [] : [serves])]) +
+      (d.settings.start_seconds ?? 0) * 1000,
     payload,
   });
 }

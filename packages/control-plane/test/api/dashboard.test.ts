@@ -44,7 +44,9 @@ describe('the page', () => {
   );
 
   test('no inline script may run in it, and no other site may frame it', async () => {
-    const policy = (await get('/')).headers['content-security-policy'];
+    const { headers } = await get('/');
+    expect(headers['cross-origin-opener-policy']).toBe('same-origin');
+    const policy = headers['content-security-policy'];
     expect(policy).toContain("default-src 'none'");
     expect(policy).toContain("script-src 'self';");
     expect(policy).toContain("frame-ancestors 'none'");

@@ -158,6 +158,15 @@ describe('requests that HTTP does not allow get a problem document', () => {
   test('headers that are too large: 431, with their own code', async () => {
     const [answer] = await exchange(`GET /healthz HTTP/1.1\r\nhost: x\r\nx: ${'a'.repeat(200_000)}\r\n\r\n`);
     expect(codeOf(answer)).toEqual([431, 'headers_too_large']);
+    expect(answer?.headers).not.toContain('clear-site-data');
+    const [long] = await exchange(`GET /${'a'.repeat(200_000)} HTTP/1.1\r\nhost: x\r\n\r\n`);
+    expect(codeOf(long)).toEqual([431, 'headers_too_large']);
+    expect(long?.headers).not.toContain('clear-site-data');
+  });
+  test('cookies that are too large, which any project can set: 431, and the browser deletes them', async () => {
+    const [answer] = await exchange(`GET / HTTP/1.1\r\nhost: x\r\ncookie: a=${'a'.repeat(200_000)}\r\n\r\n`);
+    expect(codeOf(answer)).toEqual([431, 'headers_too_large']);
+    expect(answer?.headers).toContain('clear-site-data: "cookies"');
   });
 });
 

@@ -23,7 +23,7 @@ export async function view(url: string, project: string, token: string, query = 
     close: () => stop.abort(),
   };
   void (async () => {
-    for await (const { event, id, data } of readFrames(answer)) viewer.events.push({ event, id, data: JSON.parse(data) });
+    for await (const { event, id, data } of readFrames(answer)) viewer.events.push({ event, id: id ?? '', data: JSON.parse(data) });
   })()
     .catch(() => undefined)
     .finally(() => (viewer.closed = true));

@@ -227,6 +227,8 @@ describe('/docs', () => {
   test('does not load its scripts over https, because over plain http the page would stay blank', async () => {
     const page = await api.server.inject({ url: '/docs/', headers: { host: 'berth.lan' } });
     expect(page.headers['content-security-policy']).not.toContain('upgrade-insecure-requests');
+    expect(page.headers['content-security-policy']).toContain("style-src 'self' 'unsafe-inline';");
+    expect(page.headers['content-security-policy']).not.toMatch(/script-src[^;]*unsafe/);
     expect(page.headers['content-security-policy']).toContain("default-src 'self'");
   });
 });

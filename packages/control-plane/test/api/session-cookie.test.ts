@@ -89,9 +89,9 @@ describe('requests with the cookie', () => {
     expect((await send({ url: '/api/projects', headers: { cookie, 'sec-fetch-site': site } })).status).toBe(401);
   });
 
-  test('a second cookie of the same name, which a project may set over http, is not read', async () => {
+  test('a second cookie of the same name, which a project may set over http, does not end the session', async () => {
     const cookie = await signIn();
-    expect((await send({ url: '/api/auth/me', headers: { cookie: `berth_dashboard=other; ${cookie}` } })).status).toBe(401);
+    expect((await send({ url: '/api/auth/me', headers: { cookie: `berth_dashboard=other; ${cookie}` } })).status).toBe(200);
   });
 
   test('Authorization wins, so a program in a browser is what it says', async () => {
@@ -115,4 +115,42 @@ test('no project is called “new”, which is an address of the dashboard', asy
   const answer = await api.call('createProject', { as: 'developer', body: { ...CREATE.body, name: 'new', domain_prefix: 'fresh' } });
   expect(answer.status).toBe(422);
   expect(answer.json).toMatchObject({ errors: [{ field: 'name', rule: 'reserved' }] });
+});
+
+describe('several cookies', () => {
+  const NAME = '__Host-berth_dashboard';
+  let secure: Api;
+  beforeAll(async () => {
+    secure = await createApi({ env: { PUBLIC_URL: 'https://berth.localhost' } });
+  });
+  afterAll(() => secure.close());
+  const me = async (cookie: string): Promise<unknown> => {
+    const { status, json } = await send({ url: '/api/auth/me', headers: { cookie, 'sec-fetch-site': 'same-origin' } }, secure);
+    return status === 200 ? (json as { email: string }).email : status;
+  };
+  const tokenOf = async (email: string): Promise<string> => {
+    const { json } = await send({ method: 'POST', url: '/api/auth/login', body: { email, password: PASSWORD } }, secure);
+    return (json as { token: string }).token;
+  };
+
+  test.each(['\u00a0', '\u000b', '\u0085', '\ufeff'])('%j before the name makes another cookie of it', async (space) => {
+    const token = await tokenOf(ADMIN.email);
+    expect(await me(`${space}${NAME}=${token}`)).toBe(401);
+    expect(await me(`${NAME}${space}=${token}`)).toBe(401);
+    expect(await me(`${space}${NAME}=planted; ${NAME}=${token}`)).toBe(ADMIN.email);
+  });
+
+  test('one that is planted or has expired does not lock the visitor out', async () => {
+    const token = await tokenOf(ADMIN.email);
+    expect(await me(`${NAME}=planted; ${NAME}=${token}; ${NAME}=`)).toBe(ADMIN.email);
+    expect(await me(`${NAME}=${token}; ${NAME}=${await tokenOf(ADMIN.email)}`)).toBe(ADMIN.email);
+    expect(await me(`${Array.from({ length: 32 }, (_, i) => `${NAME}=x${i}`).join('; ')}; ${NAME}=${token}`)).toBe(401);
+  });
+
+  test('sessions of two people sign in neither', async () => {
+    const body = { email: 'mallory@example.com', password: PASSWORD, role: 'admin' };
+    expect((await secure.call('createUser', { body })).status).toBe(201);
+    expect(await me(`${NAME}=${await tokenOf(body.email)}`)).toBe(body.email);
+    expect(await me(`${NAME}=${await tokenOf(body.email)}; ${NAME}=${await tokenOf(ADMIN.email)}`)).toBe(401);
+  });
 });

@@ -59,6 +59,12 @@ describe('the dataset versions of a deploy task', () => {
     expect(deadline(on.built(), [old({ settings: slow })])).toBe(NOW + DEFAULT_LIMITS.deployMs + 1_500_000);
     expect(deadline(on.built({ settings: { ...slow, replace: 'recreate' } }), [])).toBe(NOW + DEFAULT_LIMITS.deployMs + 1_500_000);
   });
+  it('a deploy task gets start_seconds of its deployment as the time to answer, and more time in all', () => {
+    const task = (start_seconds: number | null) => tick(on.built({ settings: { ...SETTINGS, start_seconds } }), {}).createTasks[0];
+    const base = NOW + DEFAULT_LIMITS.deployMs + 15_000;
+    expect(task(null)).toMatchObject({ wall_deadline_at: base, payload: { probe_seconds: DEFAULT_LIMITS.probeSeconds } });
+    expect(task(1800)).toMatchObject({ wall_deadline_at: base + 1_800_000, payload: { probe_seconds: 1800 } });
+  });
   it.each([
     [
       'has no version yet',

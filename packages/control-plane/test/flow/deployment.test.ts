@@ -569,6 +569,13 @@ const ROWS: Row[] = [
     error: 'proxy_cannot_reach_node',
   },
   {
+    name: 'it gives a slow application on a contract-only node its start_seconds',
+    d: on.published({ settings: { ...SETTINGS, start_seconds: 600 }, route_published_at: NOW - L.probeSeconds * 1000 - 1 }),
+    event: unreachable,
+    facts: { live: [on.published()], route: routeTo(on.published()), nodes: [node({ agent_version: null })] },
+    to: 'same',
+  },
+  {
     name: 'an unreachable node needs no grace period after a start of the control plane, because Berth checks it itself',
     d: on.published({ route_published_at: NOW - L.probeSeconds * 1000 - 1 }),
     event: unreachable,

@@ -23,6 +23,7 @@ export const SETTINGS: ProjectSettings = {
   env: {},
   datasets: [],
   health_path: null,
+  start_seconds: null,
   memory_bytes: null,
   cpus: null,
   drain_seconds: 5,

@@ -117,6 +117,30 @@ describe('judge', () => {
       'unhealthy',
       /exited with exit code 3$/,
     ],
+    [
+      'whose HEALTHCHECK fails',
+      on.running(),
+      container({ health: { status: 'unhealthy', output: 'no database' } }),
+      'unhealthy',
+      /^the HEALTHCHECK of its image fails: no database$/,
+    ],
+    ['whose HEALTHCHECK fails and prints nothing', on.running(), container({ health: { status: 'unhealthy' } }), 'unhealthy', /fails$/],
+    [
+      'drifted, and its HEALTHCHECK fails',
+      on.running(),
+      container({ cpus: 2, health: { status: 'unhealthy' } }),
+      'unhealthy',
+      /HEALTHCHECK of its image fails$/,
+    ],
+    ['whose HEALTHCHECK has no result yet', on.running(), container({ health: { status: 'starting' } }), 'healthy', null],
+    ['whose HEALTHCHECK passes again', ill, container({ health: { status: 'healthy' } }), 'healthy', null],
+    [
+      'ended, and its HEALTHCHECK failed before',
+      on.running(),
+      down({ state: 'exited', exit_code: 3, health: { status: 'unhealthy' } }),
+      'unhealthy',
+      /exited with exit code 3$/,
+    ],
     ['running again for a minute', ill, container(), 'healthy', null],
     ['just started again after a crash', ill, container(started(2000)), 'unhealthy', /^its container is gone$/],
     ['started by a clock ahead of ours', ill, container(started(-3_600_000)), 'healthy', null],
@@ -144,6 +168,17 @@ describe('observed', () => {
     const told = on.running({ health: health ?? null });
     expect(isEmptyPlan(see(told, seen))).toBe(true);
     expect(see(told, null).storyLines).toHaveLength(1);
+  });
+  it('a HEALTHCHECK that fails adds one line, whatever it prints each time, and one when it passes again', () => {
+    const failing = (output: string) => container({ health: { status: 'unhealthy', output } });
+    const plan = see(on.running(), failing('at 10:00 no database'));
+    const { health } = changeOf(plan, 'd2');
+    expect(plan.storyLines).toMatchObject([{ message: 'unhealthy: the HEALTHCHECK of its image fails: at 10:00 no database' }]);
+    const told = on.running({ health: health ?? null });
+    expect(isEmptyPlan(see(told, failing('at 10:01 no database')))).toBe(true);
+    const recovered = see(told, container({ health: { status: 'healthy' } }));
+    expect(changeOf(recovered, 'd2').health).toEqual({ status: 'healthy', since: NOW, detail: null });
+    expect(recovered.storyLines).toMatchObject([{ message: expect.stringMatching(/^healthy again/) }]);
   });
   it('health changes from unknown to healthy when its node is back', () => {
     const plan = see(on.running({ health: { status: 'unknown', since: 1, detail: 'node-1 is silent' } }), container());

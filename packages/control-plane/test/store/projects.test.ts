@@ -28,6 +28,7 @@ test('create fills in defaults and keeps given values', async () => {
     env: {},
     datasets: [],
     health_path: null,
+    start_seconds: null,
     memory_bytes: null,
     cpus: null,
     drain_seconds: 5,
@@ -47,6 +48,7 @@ test('create fills in defaults and keeps given values', async () => {
     memory_bytes: 2 ** 40,
     replace: 'recreate',
     health_path: '/h',
+    start_seconds: 3600,
   });
   expect(await stores.projects.get(full.id)).toEqual(full);
   expect(full).toMatchObject({
@@ -56,6 +58,7 @@ test('create fills in defaults and keeps given values', async () => {
     memory_bytes: 2 ** 40,
     replace: 'recreate',
     health_path: '/h',
+    start_seconds: 3600,
   });
 });
 

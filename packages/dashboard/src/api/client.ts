@@ -30,3 +30,10 @@ export async function exchange<N extends RouteName>(name: N, input: CallInput<N>
 export async function call<N extends RouteName>(name: N, input: CallInput<N>): Promise<AnswerOf<N>> {
   return (await exchange(name, input)).answer;
 }
+
+/** Returns the address of the person whom the gateway knows at this host; null: nobody, or the gateway does not answer. */
+export async function gatewayPerson(): Promise<string | null> {
+  const answer = await fetch('/_oauth/userinfo', { headers: { accept: 'application/json' } }).catch(() => null);
+  const person: unknown = answer?.ok === true ? await answer.json().catch(() => null) : null;
+  return typeof person === 'object' && person !== null && 'email' in person && typeof person.email === 'string' ? person.email : null;
+}

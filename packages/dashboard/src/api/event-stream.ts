@@ -1,6 +1,7 @@
 /** Reads `GET /api/events` as a stream and opens it again after each end (WHATWG HTML, "Server-sent events"). Runs in pages and workers. */
 import type { Event } from '@berth/wire/event';
-import { readSse, type SseFrame } from './sse.ts';
+import type { Frame } from '@berth/wire/event-stream';
+import { readSse } from './sse.ts';
 
 /** `again`: the stream was open before, so events may be missing. */
 export type StreamNews = { kind: 'event'; event: Event } | { kind: 'open'; again: boolean } | { kind: 'away' } | { kind: 'signed_out' };
@@ -37,7 +38,7 @@ async function run(tell: (news: StreamNews) => void, signal: AbortSignal): Promi
         tell({ kind: 'open', again: opened });
         opened = true;
         pause = FIRST_PAUSE_MS;
-        const frames: AsyncGenerator<SseFrame> = readSse(response.body, SILENCE_MS);
+        const frames: AsyncGenerator<Frame> = readSse(response.body, SILENCE_MS);
         for await (const frame of frames) {
           if (frame.id !== null) after = frame.id;
           if (frame.data !== '') tell({ kind: 'event', event: JSON.parse(frame.data) as Event });

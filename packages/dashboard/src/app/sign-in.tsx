@@ -1,11 +1,12 @@
 /** Sign-in by password or by the gateway. */
 import { useEffect, useState } from 'react';
-import { exchange } from '../api/client.ts';
+import { call, exchange, gatewayPerson } from '../api/client.ts';
 import { reportSignIn } from '../api/connection.ts';
 import { queries, useAsk } from '../api/queries.ts';
 import { OutAnchor } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Button, LinkButton } from '../ui/controls.tsx';
+import { beginLogin, endLogin, isOtherAccount, usedAccount } from './begun.ts';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/text-field.tsx';
@@ -36,10 +37,10 @@ export const SignInDialog = ({ email }: { email: string }) => (
 
 /** The answer sets a cookie that no script can read. */
 const COOKIE = { 'x-session': 'cookie' };
-/** The gateway comes back to this address, with a session of its own; `?signed-in` says so. */
-const gatewayLogin = (): string => {
+/** The gateway comes back to this address, with a session of its own; `?signed-in` says so, with the value of `beginLogin`. */
+const gatewayLogin = (value: string): string => {
   const back = new URL(location.href);
-  back.searchParams.set('signed-in', 'gateway');
+  back.searchParams.set('signed-in', value);
   return `/_oauth/login?redirect=${encodeURIComponent(back.href)}`;
 };
 
@@ -51,15 +52,36 @@ function SignInForm({ over }: { over?: string }) {
   const [password, setPassword] = useState('');
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
+  const [value] = useState(beginLogin);
+  /** The person whom the gateway knows, and who must say that it is they. */
+  const [asked, setAsked] = useState<string | null>(null);
 
   useEffect(() => {
-    if (new URL(location.href).searchParams.get('signed-in') !== 'gateway') return;
     const address = new URL(location.href);
+    const returned = address.searchParams.get('signed-in');
+    if (returned === null) return;
     address.searchParams.delete('signed-in');
     history.replaceState(history.state, '', address);
-    void run(() => exchange('exchange', { headers: COOKIE }));
+    void arrive(endLogin(returned));
     // Once, when the gateway came back.
   }, []);
+
+  /** Only a login that this browser began, of the account that it used last, signs in without a question. */
+  async function arrive(isBegun: boolean): Promise<void> {
+    const email = await gatewayPerson();
+    if (email !== null && (!isBegun || isOtherAccount(email))) setAsked(email);
+    else if (isBegun) await byGateway(email);
+  }
+  const byGateway = (email: string | null): Promise<void> =>
+    run(async () => {
+      const { answer } = await exchange('exchange', { headers: COOKIE });
+      // The session of the gateway changed meanwhile.
+      if (email !== null && answer.user.email !== email) {
+        await call('logout', {});
+        throw new Error(`The gateway signed in ${answer.user.email} instead of ${email}. Delete the cookies of this site, then try again.`);
+      }
+      usedAccount(answer.user.email);
+    });
 
   async function run(signIn: () => Promise<unknown>): Promise<void> {
     setBusy(true);
@@ -80,7 +102,10 @@ function SignInForm({ over }: { over?: string }) {
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        if (!busy) void run(() => exchange('login', { body: { email: name, password }, headers: COOKIE }));
+        if (!busy)
+          void run(async () =>
+            usedAccount((await exchange('login', { body: { email: name, password }, headers: COOKIE })).answer.user.email),
+          );
       }}
     >
       <Column>
@@ -103,9 +128,14 @@ function SignInForm({ over }: { over?: string }) {
   return (
     <Column>
       {error !== null && <Problem error={error} what="Sign-in" />}
+      {asked !== null && (
+        <Button look="main" busy={busy} onClick={() => void byGateway(asked)}>
+          Continue as {asked}
+        </Button>
+      )}
       {hasGateway && (
         <>
-          <LinkButton href={gatewayLogin()} newTab={over !== undefined}>
+          <LinkButton href={gatewayLogin(value)} newTab={over !== undefined}>
             Sign in with the identity provider of your team
           </LinkButton>
           {over !== undefined && (

@@ -559,6 +559,7 @@ const FIELDS = [
   'container_port',
   'auth_required',
   'health_path',
+  'start_seconds',
   'drain_seconds',
   'stop_grace_seconds',
   'deploy_on_push',
@@ -695,6 +696,13 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
                 onChange={(value) => set('health_path')(value === '' ? null : value)}
                 mono
                 error={errors['health_path']}
+              />
+              <NumberField
+                label="Start (seconds)"
+                help="time to answer after a start; empty: the setting PROBE_TIMEOUT"
+                value={draft.start_seconds}
+                onChange={set('start_seconds')}
+                error={errors['start_seconds']}
               />
               <NumberField
                 label="Drain (seconds)"

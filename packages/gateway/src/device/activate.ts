@@ -2,6 +2,7 @@
  * GET and POST /_oauth/device/activate (RFC 8628 section 3.3): a signed-in person approves or denies a device. A link alone never
  * approves: the person must click on a page that shows the device's request (section 5.4: remote phishing).
  */
+import { trimOws } from '@berth/kit/ows';
 import { ApiError } from '@berth/wire/client';
 import type { DeviceCodeSeen } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -33,7 +34,7 @@ export function activateRoutes(server: FastifyInstance, context: Context): void 
       if (parameter(request.query, 'from') === 'form') throw new Refusal('session_ended', { retryPath });
       return reply.redirect(retryPath, 302);
     }
-    if (code.trim() === '') return sendPage(reply, 200, activatePage(session.identity, null));
+    if (trimOws(code) === '') return sendPage(reply, 200, activatePage(session.identity, null));
 
     let seen: DeviceCodeSeen;
     try {

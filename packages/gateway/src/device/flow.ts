@@ -43,21 +43,24 @@ export function deviceFlowRoutes(server: FastifyInstance, { config, controlPlane
     // A program may use the token immediately, so wait until /verify accepts it.
     await policy.untilTokenKnown(token, TOKEN_IN_POLICY_MS);
     // RFC 6749 section 5.1
-    return reply.headers(NO_STORE).send({ access_token: token, token_type: 'Bearer', expires_in: DEVICE_TOKEN_SECONDS });
+    const scope = polled.scope ?? policy.view().deviceToken(token)?.scope;
+    return reply
+      .headers(NO_STORE)
+      .send({ access_token: token, token_type: 'Bearer', expires_in: DEVICE_TOKEN_SECONDS, ...(scope === undefined ? {} : { scope }) });
   });
 }
 
 const given = (body: unknown, name: string): unknown =>
   typeof body === 'object' && body !== null && Object.hasOwn(body, name) ? (body as Record<string, unknown>)[name] : undefined;
 
-/** RFC 6749 section 3.3: names separated by spaces, in any order. Every token has the scope `projects`. */
+/**
+ * RFC 6749 section 3.3: names separated by spaces, in any order, and a server may ignore those that it does not know, such as `openid` of
+ * a general client. The answer with the token names the granted scope. Every token has the scope `projects`.
+ */
 function scopeIn(body: unknown): DeviceScope {
   const text = given(body, 'scope') ?? '';
   if (typeof text !== 'string' || given(body, 'scope') === null) throw new OauthError('invalid_request', 'scope must be a single string');
-  const names = new Set(text.split(' ').filter((name) => name !== ''));
-  if (names.size === 0) return 'projects';
-  if (!names.has('projects') || [...names].some((name) => name !== 'projects' && name !== 'api')) throw new OauthError('invalid_scope');
-  return names.has('api') ? 'projects api' : 'projects';
+  return text.split(' ').includes('api') ? 'projects api' : 'projects';
 }
 
 function deviceCodeIn(body: unknown): string {

@@ -8,7 +8,6 @@ export const OAUTH_ERRORS = {
   access_denied: { status: 400, text: 'the person denied the request' },
   expired_token: { status: 400, text: 'the device code has expired; request a new one' },
   invalid_grant: { status: 400, text: 'the device code is unknown or was already used' },
-  invalid_scope: { status: 400, text: 'the scope must be `projects` (the default) or `projects api`' },
   invalid_request: { status: 400, text: 'the request is malformed' },
   /** RFC 6585 section 4. The OAuth errors above are about the device code, so none of them applies. */
   too_many_requests: { status: 429, text: 'too many requests; try again later' },

@@ -95,6 +95,7 @@ function sendRefusal(refusal: Refusal, error: Error, request: FastifyRequest, re
   if (refusal.code === 'internal') request.log.error({ err: error }, 'request failed');
   else request.log[status === 503 ? 'warn' : 'info']({ code: refusal.code, detail: refusal.detail, path: pathOf(request) }, 'refused');
   if (status === 503) void reply.header('retry-after', '5');
+  if (refusal.code === 'too_many_cookies') void reply.header('clear-site-data', '"cookies"');
   return sendPage(reply, status, refusalPage(refusal.code, request.id, refusal.retryPath));
 }
 

@@ -138,7 +138,7 @@ export const REFUSALS = {
     status: 400,
     title: 'Too many cookies',
     what: 'Your browser sends more session cookies for this site than Berth checks. An application under the same domain may have set them.',
-    todo: 'Delete the cookies of this site and of its parent domain in your browser, then open the page again. Tell your administrator.',
+    todo: 'This answer deleted them. Open the page again. If this page comes back, delete the cookies of this site and of its parent domain.',
     action: 'Try again',
   },
   bad_form: {

@@ -1,4 +1,5 @@
 /** Reads parameters, address and user agent of a request. */
+import { trimOws } from '@berth/kit/ows';
 import type { FastifyRequest } from 'fastify';
 
 /** Returns a parameter, or undefined if it is missing, empty or repeated (RFC 6749 section 3.1). */
@@ -12,7 +13,4 @@ export function parameter(values: unknown, name: string): string | undefined {
 export const addressOf = (request: FastifyRequest): string => request.ip.slice(0, 100);
 /** Returns the user agent without control characters, so that it cannot break a log line or a page. */
 export const userAgentOf = (request: FastifyRequest): string =>
-  (request.headers['user-agent'] ?? '')
-    .replace(/\p{Cc}+/gu, ' ')
-    .trim()
-    .slice(0, 500);
+  trimOws((request.headers['user-agent'] ?? '').replace(/\p{Cc}+/gu, ' ')).slice(0, 500);

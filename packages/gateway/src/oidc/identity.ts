@@ -1,4 +1,5 @@
 /** Converts a provider's claims to an identity: bounded, normalised, and safe for headers. */
+import { trimOws } from '@berth/kit/ows';
 import type { Identity } from '@berth/wire/gateway';
 import type { Claimed } from './provider.ts';
 
@@ -11,8 +12,10 @@ const MAX_AVATAR = 2000;
  * addresses could look alike or become equal in lower case.
  */
 export function identityOf(claimed: Claimed, provider: string): Identity | null {
-  const email = claimed.email?.trim().toLowerCase() ?? '';
-  if (claimed.email === null || !/^[!-~]+$/.test(claimed.email.trim())) return null;
+  const given = trimOws(claimed.email ?? '');
+  const email = given.toLowerCase();
+  // Before lower case: characters outside ASCII could become ASCII.
+  if (!/^[!-~]+$/.test(given)) return null;
   if (email.length > MAX_EMAIL || !/^[^@\s,;<>"]+@[^@\s,;<>"]+$/.test(email)) return null;
   return { email, name: nameOf(claimed.name), avatar_url: avatarOf(claimed.avatar_url), provider };
 }
@@ -21,6 +24,7 @@ function nameOf(name: string | null): string | null {
   const plain =
     name
       ?.replace(/\p{Cc}+/gu, ' ')
+      // oxlint-disable-next-line berth/no-trim -- a text for people
       .trim()
       .slice(0, MAX_NAME)
       .toWellFormed() ?? '';

@@ -93,7 +93,7 @@ export function createControlPlane(): ControlPlane {
       cp.policy.device_tokens.push({ id, hash: createHash('sha256').update(token).digest('hex'), identity: code.decided, expires_at });
       cp.codes.splice(cp.codes.indexOf(code), 1);
       cp.changed();
-      return { result: 'issued', access_token: token, expires_in: DEVICE_TOKEN_SECONDS };
+      return { result: 'issued', access_token: token, expires_in: DEVICE_TOKEN_SECONDS, scope };
     },
     deviceTokensOf: ({ email }: { email: string }) => ({
       items: cp.tokens.filter((t) => t.email === email).map(({ token: _token, ...shown }) => shown),

@@ -5,19 +5,23 @@
  * SameSite does not separate the dashboard from the projects: `shop.BASE_DOMAIN` is the same site. So Berth reads the cookie only for
  * requests of the same origin (Fetch Metadata), and a change must name that origin.
  */
+import { cookiesNamed } from '@berth/kit/cookie-header';
 import type { LoginAnswer } from '@berth/wire/access';
 import { API_TOKEN_PREFIX } from '@berth/wire/token';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { DomainError } from '../../domain/errors.ts';
+import type { Caller, Callers } from './callers.ts';
 
 /** Lifetime in seconds of the cookie and of the token in it. The session can end earlier. */
 export const COOKIE_SECONDS = 7 * 86_400;
 const REQUEST_HEADER = 'x-session';
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS']);
+/** Another host of the site can set cookies of this name over http. Each costs a check. */
+const MAX_TRIED = 32;
 
 export type SessionCookies = {
-  /** Returns `Authorization`, or the cookie's token in that form. Throws forbidden for a change by another origin. */
-  credentialOf(request: FastifyRequest): string | undefined;
+  /** Returns the user of `Authorization` or of the cookie. Throws unauthenticated, forbidden for a change by another origin. */
+  callerOf(request: FastifyRequest, callers: Pick<Callers, 'user'>): Promise<Caller>;
   /** Whether the answer to this sign-in is a cookie. */
   isWanted(request: FastifyRequest): boolean;
   /** Sets the cookie. Returns the answer without tokens, so that no script of the page can read them. */
@@ -32,15 +36,9 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
   const name = isSecure ? '__Host-berth_dashboard' : 'berth_dashboard';
   const attributes = `Path=/; HttpOnly; SameSite=Strict${isSecure ? '; Secure' : ''}`;
 
-  const cookieOf = (request: FastifyRequest): string | undefined => {
-    const found = (request.headers.cookie ?? '').split(';').flatMap((pair) => {
-      const [key, value] = pair.trim().split('=', 2);
-      return key === name && value !== undefined && value !== '' ? [value] : [];
-    });
-    const [token] = found;
-    // Two cookies of one name: another host of the site set one. A personal token belongs into a header.
-    return found.length !== 1 || token === undefined || token.startsWith(API_TOKEN_PREFIX) ? undefined : token;
-  };
+  /** A personal token belongs into a header. */
+  const tokensOf = (request: FastifyRequest): string[] =>
+    cookiesNamed(request.headers.cookie, name, MAX_TRIED).filter((token) => token !== '' && !token.startsWith(API_TOKEN_PREFIX));
 
   /** A browser sends Origin with every change. One without it says by Sec-Fetch-Site where the request comes from. */
   const isOwnOrigin = ({ headers }: FastifyRequest): boolean => {
@@ -50,22 +48,47 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
   };
 
   return {
-    credentialOf(request) {
+    async callerOf(request, callers) {
       const { authorization } = request.headers;
-      if (authorization !== undefined) return authorization;
-      const token = cookieOf(request);
-      if (token === undefined) return undefined;
+      const [token, ...more] = authorization === undefined ? tokensOf(request) : [];
+      if (token === undefined) return callers.user(authorization);
       const site = request.headers['sec-fetch-site'];
-      if (SAFE.has(request.method)) return site === 'same-site' || site === 'cross-site' ? undefined : `Bearer ${token}`;
-      if (isOwnOrigin(request) && site !== 'same-site' && site !== 'cross-site') return `Bearer ${token}`;
-      throw new DomainError('forbidden', 'a page of another origin must not change anything with the session of its visitor');
+      const isOther = site === 'same-site' || site === 'cross-site';
+      if (SAFE.has(request.method) && isOther) return callers.user(undefined);
+      if (!SAFE.has(request.method) && (isOther || !isOwnOrigin(request)))
+        throw new DomainError('forbidden', 'a page of another origin must not change anything with the session of its visitor');
+      return more.length === 0 ? callers.user(`Bearer ${token}`) : oneOf(callers, [token, ...more]);
     },
     isWanted: (request) =>
-      request.headers[REQUEST_HEADER] === 'cookie' || (request.headers.authorization === undefined && cookieOf(request) !== undefined),
+      request.headers[REQUEST_HEADER] === 'cookie' || (request.headers.authorization === undefined && tokensOf(request).length > 0),
     give(reply, answer) {
       void reply.header('set-cookie', `${name}=${answer.token}; ${attributes}; Max-Age=${COOKIE_SECONDS}`);
       return { ...answer, token: '', refresh_token: '', expires_in: COOKIE_SECONDS };
     },
     clear: (reply) => void reply.header('set-cookie', `${name}=; ${attributes}; Max-Age=0`),
   };
+}
+
+/**
+ * Returns the user of the one valid session among several cookies. Others are expired, or another host of the site set them. Sessions of
+ * two people leave open who is meant: the cookie of another host must not put its owner into the place of the visitor.
+ */
+async function oneOf(callers: Pick<Callers, 'user'>, tokens: readonly string[]): Promise<Caller> {
+  const found = new Map<string, Caller>();
+  for (const token of tokens) {
+    try {
+      const caller = await callers.user(`Bearer ${token}`);
+      if (!found.has(caller.id)) found.set(caller.id, caller);
+    } catch (error) {
+      if (!(error instanceof DomainError && error.code === 'unauthenticated')) throw error;
+    }
+  }
+  const [caller, ...others] = found.values();
+  if (caller === undefined) throw new DomainError('unauthenticated', 'the session has ended; sign in again');
+  if (others.length > 0)
+    throw new DomainError(
+      'unauthenticated',
+      'the browser sent sessions of several people; delete the cookies of this site, then sign in again',
+    );
+  return caller;
 }

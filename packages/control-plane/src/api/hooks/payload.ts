@@ -73,7 +73,7 @@ const isObject = (value: unknown): value is Json => typeof value === 'object' &&
 /** GitHub and Gitea can also send the JSON as the field `payload` of a form. */
 function jsonOf(body: Buffer, type: string): Json | null {
   const text = body.toString();
-  const json = type.startsWith('application/x-www-form-urlencoded') ? (new URLSearchParams(text).get('payload') ?? '') : text;
+  const json = type.toLowerCase().startsWith('application/x-www-form-urlencoded') ? (new URLSearchParams(text).get('payload') ?? '') : text;
   try {
     const value: unknown = JSON.parse(json);
     return isObject(value) ? value : null;

@@ -102,6 +102,7 @@ const NUMBERS: Record<string, number> = {
   memory_bytes: 536_870_912,
   drain_seconds: 5,
   stop_grace_seconds: 10,
+  start_seconds: 120,
   expires_in: 3600,
   seq: 42,
   next: 42,

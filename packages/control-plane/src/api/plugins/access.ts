@@ -15,7 +15,7 @@ import { refuseOutsideProjects } from '../rights.ts';
 
 type Seen = {
   presence: Presence;
-  cookies: Pick<SessionCookies, 'credentialOf'>;
+  cookies: Pick<SessionCookies, 'callerOf'>;
   secretUse: Pick<SecretUse, 'gatewaySent'>;
   /**
    * Records an address from which a valid secret of an agent or a gateway came (kit/connections.ts). Not for people: a known address has
@@ -50,7 +50,7 @@ export function installAccess(server: Server, callers: Callers, agents: Agents, 
   });
 
   async function person(request: FastifyRequest, row: Route | null, who: Role): Promise<void> {
-    const user = await callers.user(cookies.credentialOf(request));
+    const user = await cookies.callerOf(request, callers);
     presence.seen();
     request.caller = user;
     if (!atLeast(user.role, who))

@@ -38,7 +38,15 @@ export function answerBrokenRequests(server: HttpServer): void {
   );
 }
 
-function describe(error: ParserError): [code: ErrorCode, detail: string] {
+export function refuseHeaders(response: ServerResponse, remedy: Record<string, string>): void {
+  const [code, detail] = describe(HEADER_OVERFLOW);
+  const body = JSON.stringify(problemOf(code, detail, null));
+  const headers = { 'content-type': PROBLEM_TYPE, 'content-length': Buffer.byteLength(body), connection: 'close', ...remedy };
+  response.writeHead(ERRORS[code].status, headers).end(body);
+}
+const HEADER_OVERFLOW = { code: 'HPE_HEADER_OVERFLOW' };
+
+function describe(error: Pick<ParserError, 'code'>): [code: ErrorCode, detail: string] {
   if (error.code === 'HPE_HEADER_OVERFLOW') return ['headers_too_large', 'the headers are larger than 128 KiB'];
   if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['request_timeout', 'the request did not arrive completely in time'];
   return ['bad_request', 'the bytes are not a valid HTTP request'];

@@ -9,7 +9,9 @@ export async function installDocsPage(server: Server, document: object): Promise
     routePrefix: '/docs',
     staticCSP: true,
     // With this directive a browser would load the scripts of a plain http page over https. Nothing answers there and the page stays blank.
-    transformStaticCSP: (policy) => policy.replace(/;?\s*upgrade-insecure-requests/, ''),
+    // The page sets styles of elements, which no hash covers.
+    transformStaticCSP: (policy) =>
+      policy.replace(/;?\s*upgrade-insecure-requests/, '').replace(/style-src [^;]*/, "style-src 'self' 'unsafe-inline'"),
     uiConfig: { docExpansion: 'list', deepLinking: true },
   });
 }

@@ -139,7 +139,8 @@ export function gatewayRoutes(route: Define, deps: GatewayRouteDeps): void {
     const result = await stores.deviceCodes.poll(sha256Of(body.device_code), made, now());
     if (result !== 'issued') return { result, access_token: null, expires_in: 0 };
     changes.notify('policy');
-    return { result, access_token: token, expires_in: DEVICE_TOKEN_SECONDS };
+    const scope = (await stores.deviceTokens.find(made.hash, now()))?.scope ?? 'projects';
+    return { result, access_token: token, expires_in: DEVICE_TOKEN_SECONDS, scope };
   });
 
   route('deviceTokensOf', async ({ body }) => {

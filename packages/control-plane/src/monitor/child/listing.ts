@@ -79,7 +79,7 @@ function runFind(
   const [program = '', ...args] = dyingWithParent(findArgv(root));
   const child = spawn(program, args, { stdio: ['ignore', fd, 'pipe'], env: { ...env, LC_ALL: 'C' } });
   let errors = '';
-  child.stderr?.setEncoding('latin1').on('data', (text: string) => {
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     if (errors.length < MOST_ERRORS) errors += text;
   });
   return new Promise((resolve, reject) => {

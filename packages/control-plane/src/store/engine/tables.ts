@@ -59,6 +59,8 @@ export type Tables = {
     env: Json;
     datasets: Json;
     health_path: string | null;
+    /** Null: PROBE_TIMEOUT. */
+    start_seconds: Generated<number | null>;
     memory_bytes: number | null;
     cpus: number | null;
     drain_seconds: number;

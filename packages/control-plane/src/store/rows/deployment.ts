@@ -9,6 +9,7 @@ type Later =
   | 'deploy_on_push'
   | 'watch_paths'
   | 'volumes'
+  | 'start_seconds'
   | 'build_context'
   | 'build_target'
   | 'build_args'
@@ -163,6 +164,7 @@ export const eventOf = ({ at, kind, message, count, first_at }: Row<'deployment_
 const laterDefaults = (): Pick<Settings, Later> => ({
   on_dataset_change: PROJECT_DEFAULTS.on_dataset_change,
   deploy_on_push: PROJECT_DEFAULTS.deploy_on_push,
+  start_seconds: PROJECT_DEFAULTS.start_seconds,
   build_context: PROJECT_DEFAULTS.build_context,
   build_target: PROJECT_DEFAULTS.build_target,
   build_args: {},

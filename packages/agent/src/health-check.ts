@@ -1,0 +1,81 @@
+/**
+ * The HEALTHCHECK of an image. While a container runs, the engine runs the check and the agent reports its result (observe.ts). Before
+ * a new container goes live, the agent runs the check once itself: the engine waits for the interval first, which may be an hour.
+ */
+import { MAX_HEALTH_OUTPUT, type ObservedContainer } from '@berth/wire/node';
+import type { RedactOf } from './logs/secrets-of.ts';
+import { createShownText } from './shown-text.ts';
+import { pause } from './stopped.ts';
+import type { Container, Docker } from './tools/docker.ts';
+import type { HealthCheck } from './tools/image-config.ts';
+
+const PAUSE_MS = 1_000;
+const LEAST_MS = 1_000;
+
+/** The result of a check that did not pass. `isFinal`: the engine gave up, after the retries of the check. */
+export type CheckFailure = { output: string; isFinal: boolean };
+
+/**
+ * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or `until` (Date.now()) has come. Rejects
+ * with the reason when the signal aborts.
+ */
+export async function untilChecked(
+  docker: Pick<Docker, 'runInside' | 'inspect'>,
+  id: string,
+  check: HealthCheck,
+  until: number,
+  signal: AbortSignal,
+): Promise<CheckFailure | null> {
+  for (;;) {
+    const timeoutMs = Math.max(LEAST_MS, Math.min(check.timeoutMs, until - Date.now()));
+    const { ok, output } = await docker.runInside(id, check.command, { timeoutMs, signal });
+    if (ok) return null;
+    const health = (await docker.inspect(id, signal))?.health;
+    if (health?.status === 'healthy') return null;
+    const isFinal = health?.status === 'unhealthy';
+    const left = until - Date.now();
+    if (isFinal || left <= 0) return { output: outputLine(output || (health?.output ?? '')), isFinal };
+    await pause(Math.min(PAUSE_MS, left), signal);
+  }
+}
+
+const shown = createShownText((text) => text);
+/** The output of a check on one line, cut. */
+const outputLine = (output: string, show = shown): string =>
+  show(
+    output
+      .split('\n')
+      .map((line) => line.trim())
+      .filter((line) => line !== '')
+      .join(' · '),
+    MAX_HEALTH_OUTPUT,
+    false,
+  );
+
+type Health = NonNullable<ObservedContainer['health']>;
+export type ShownHealth = (containers: readonly Container[]) => Promise<ReadonlyMap<string, Health>>;
+
+/** Returns a function that gives the health to report. Of an unhealthy container, it has the output of the check, without secrets. */
+export function createShownHealth(redactOf: RedactOf): ShownHealth {
+  /** By container. The engine is asked for the values of the secrets once for each output. */
+  let known = new Map<string, { output: string; shown: string }>();
+  return async (containers) => {
+    const found = new Map<string, Health>();
+    const next: typeof known = new Map();
+    for (const container of containers) {
+      const { id, state, health } = container;
+      if (health === null || state !== 'running') continue;
+      if (health.status !== 'unhealthy' || health.output === '') {
+        found.set(id, { status: health.status });
+        continue;
+      }
+      const before = known.get(id);
+      const output =
+        before?.output === health.output ? before.shown : outputLine(health.output, createShownText(await redactOf(container)));
+      next.set(id, { output: health.output, shown: output });
+      found.set(id, { status: health.status, output });
+    }
+    known = next;
+    return found;
+  };
+}

@@ -1,0 +1,77 @@
+/** The HEALTHCHECK of an image: before a container goes live, and as the agent reports it. */
+import { expect, it } from 'vitest';
+import { createShownHealth, untilChecked } from '../src/health-check.ts';
+import { createRedact } from '../src/secrets/redaction.ts';
+import type { Container } from '../src/tools/docker.ts';
+import { container } from './fake-engine.ts';
+
+const CHECK = { command: ['check'], timeoutMs: 5_000 };
+type Health = Container['health'];
+
+/** `runs`: whether each run of the agent passes; the last one repeats. */
+function engineWith(health: Health, runs: readonly boolean[]) {
+  const timeouts: number[] = [];
+  let run = 0;
+  return {
+    timeouts,
+    inspect: async () => container({ health }),
+    runInside: async (_id: string, _command: readonly string[], { timeoutMs }: { timeoutMs: number }) => {
+      timeouts.push(timeoutMs);
+      const ok = runs[Math.min(run, runs.length - 1)] === true;
+      run += 1;
+      return { ok, output: 'no route\n  to the database \n' };
+    },
+  };
+}
+const signal = new AbortController().signal;
+
+it('a check that passes admits the container at once, whatever its interval is', async () => {
+  const engine = engineWith({ status: 'starting', output: '' }, [true]);
+  expect(await untilChecked(engine, 'c', CHECK, Date.now() + 60_000, signal)).toBeNull();
+  expect(engine.timeouts).toEqual([5_000]);
+});
+it('a check that fails while the container starts is tried again', async () => {
+  const engine = engineWith({ status: 'starting', output: '' }, [false, true]);
+  expect(await untilChecked(engine, 'c', CHECK, Date.now() + 60_000, signal)).toBeNull();
+});
+it('the engine may have run it meanwhile', async () => {
+  const engine = engineWith({ status: 'healthy', output: '' }, [false]);
+  expect(await untilChecked(engine, 'c', CHECK, Date.now() + 60_000, signal)).toBeNull();
+});
+it('an unhealthy container fails at once, with the output of the check on one line', async () => {
+  const engine = engineWith({ status: 'unhealthy', output: 'older' }, [false]);
+  const failure = await untilChecked(engine, 'c', CHECK, Date.now() + 60_000, signal);
+  expect(failure).toEqual({ output: 'no route · to the database', isFinal: true });
+});
+it('a check that does not pass in time fails, and it gets at least one run', async () => {
+  const engine = engineWith({ status: 'starting', output: '' }, [false]);
+  expect(await untilChecked(engine, 'c', CHECK, Date.now() - 1, signal)).toMatchObject({ isFinal: false });
+  expect(engine.timeouts).toEqual([1_000]);
+});
+
+it('only unhealthy containers report output, without secrets and bounded; the values are read once for each output', async () => {
+  let reads = 0;
+  const shown = createShownHealth(async () => {
+    reads += 1;
+    return createRedact(['s3cret-value']);
+  });
+  const unhealthy = (output: string) => container({ id: 'bad', health: { status: 'unhealthy', output } });
+  const all = [
+    container({ id: 'none' }),
+    container({ id: 'starting', health: { status: 'starting', output: 'x' } }),
+    container({ id: 'good', health: { status: 'healthy', output: 'x' } }),
+    container({ id: 'ended', state: 'exited', health: { status: 'unhealthy', output: 'x' } }),
+  ];
+  const found = await shown([...all, unhealthy('login s3cret-value\nrefused\u001b[2J')]);
+  expect(Object.fromEntries(found)).toEqual({
+    starting: { status: 'starting' },
+    good: { status: 'healthy' },
+    bad: { status: 'unhealthy', output: 'login *** · refused' },
+  });
+  await shown([unhealthy('login s3cret-value\nrefused\u001b[2J')]);
+  expect(reads).toBe(1);
+  const long = await shown([unhealthy(`${'x'.repeat(475)}s3cret-value${'y'.repeat(4_000)}`)]);
+  expect(long.get('bad')?.output?.length).toBeLessThanOrEqual(500);
+  expect(long.get('bad')?.output).not.toContain('s3cret');
+  expect(reads).toBe(2);
+});
