@@ -94,11 +94,14 @@ function addCommand(program: Parser, command: Command, io: Io): void {
     (note) => note !== undefined,
   );
   if (notes.length > 0) parser.addHelpText('after', `\n${notes.join('\n\n')}`);
-  for (const { name, doc, required } of command.args ?? []) parser.argument(required === true ? `<${name}>` : `[${name}]`, doc);
+  for (const { name, doc, required, repeats } of command.args ?? []) {
+    const shown = repeats === true ? `${name}...` : name;
+    parser.argument(required === true ? `<${shown}>` : `[${shown}]`, doc);
+  }
   parser.allowExcessArguments(false);
   for (const option of [...(command.options ?? []), ...globalOptions(command)]) parser.addOption(optionOf(option));
   parser.action(async (...given: unknown[]) => {
-    const args = given.slice(0, command.args?.length ?? 0) as (string | undefined)[];
+    const args = given.slice(0, command.args?.length ?? 0).flat() as (string | undefined)[];
     const options = given[command.args?.length ?? 0] as Options & GlobalOptions;
     const cli = createCli(io, options);
     // The parser would also ask the verbs below a noun for it (`node join-token list`).

@@ -79,7 +79,7 @@ describe('names of the server', () => {
   });
 
   test('every argument that names something has a source, except values of the person', () => {
-    const own = ['url', 'NAME', 'fingerprint', 'email', 'shell', 'name', 'domain', 'from', 'to'];
+    const own = ['url', 'NAME', 'fingerprint', 'email', 'shell', 'name', 'domain', 'from', 'to', 'file'];
     const without = COMMANDS.flatMap((command) =>
       (command.args ?? [])
         .filter(({ name }) => sourceOf({ command, value: name }) === undefined && !own.includes(name))

@@ -27,6 +27,88 @@ describe('env', () => {
   });
 });
 
+describe('env files', () => {
+  const shown = async (): Promise<Record<string, string>> =>
+    (JSON.parse((await who.berth(['env', 'list', 'shop', '--json'])).out) as { env: Record<string, string> }).env;
+
+  test('set takes several NAME=value at once, in one change', async () => {
+    expect(await who.berth(['env', 'set', 'A=1', 'B=x=y z', 'C=', '--project', 'shop'])).toMatchObject({
+      code: 0,
+      out: 'set A, B, C of shop\n',
+    });
+    expect(await shown()).toEqual({ A: '1', B: 'x=y z', C: '' });
+    for (const [argv, said] of [
+      [['A=1', 'B'], /argument 2 \(B\) has no value/],
+      [['=secret'], /argument 1 has no name/],
+      [['A=secret', 'A=secret'], /A is given twice/],
+    ] as const) {
+      const { code, out, err } = await who.berth(['env', 'set', ...argv, '--project', 'shop']);
+      expect({ code, out }).toEqual({ code: 2, out: '' });
+      expect(err).toMatch(said);
+      expect(err).not.toContain('secret');
+    }
+    expect((await who.berth(['env', 'set', `1X=${VALUE}`, 'B=2', '--project', 'shop'])).err).not.toContain(VALUE);
+    expect(await shown()).toEqual({ A: '1', B: 'x=y z', C: '' });
+  });
+
+  test('import shows what changes, changes it at once, and prints no value', async () => {
+    const stdin = `\u{FEFF}# comment\r\nexport A=1\r\nB="two\r\nlines" # end\r\nKEY='${VALUE}#"'\r\n\r\n`;
+    const dry = await who.berth(['env', 'import', '-', '--dry-run', '--project', 'shop'], { stdin });
+    expect(dry).toMatchObject({ code: 0, out: 'would add: KEY\nwould change: B\nunchanged: A\n' });
+    expect(await shown()).toEqual({ A: '1', B: 'x=y z', C: '' });
+    const done = await who.berth(['env', 'import', '-', '--project', 'shop', '--json'], { stdin });
+    expect(JSON.parse(done.out)).toEqual({ project: 'shop', dry_run: false, added: ['KEY'], changed: ['B'], unchanged: ['A'] });
+    expect(done.out + done.err + dry.out + dry.err).not.toContain(VALUE);
+    expect(await shown()).toEqual({ A: '1', B: 'two\nlines', C: '', KEY: `${VALUE}#"` });
+    expect((await who.berth(['env', 'import', '/no/such/file', '--project', 'shop'])).err).toContain('there is no file /no/such/file');
+    expect((await who.berth(['env', 'import', '/', '--project', 'shop'])).code).toBe(2);
+    expect((await who.berth(['env', 'import', '-', '--project', 'shop'], { stdin: '# nothing\n' })).err).toContain('has no variables');
+    for (const name of ['A', 'B', 'C', 'KEY']) await who.berth(['env', 'unset', name, '--project', 'shop']);
+  });
+
+  test('invalid lines are named, none with its text, and nothing is changed', async () => {
+    const stdin = [
+      'GOOD=1',
+      `no assignment ${VALUE}`,
+      `2X=${VALUE}`,
+      `A="${VALUE}\\"x"`,
+      `B="a" ${VALUE}`,
+      `C=${VALUE}#x`,
+      'GOOD=2',
+      `D="${VALUE}`,
+      'x',
+    ].join('\n');
+    const { code, out, err } = await who.berth(['env', 'import', '-', '--project', 'shop'], { stdin });
+    expect({ code, out }).toEqual({ code: 2, out: '' });
+    for (const said of [
+      'line 2 is not NAME=value',
+      'line 3 has an invalid name',
+      'line 4 has',
+      'line 5 has text after',
+      'line 6 has a “#”',
+      'line 7 sets GOOD again; line 1',
+      'line 8 begins a value',
+    ])
+      expect(err).toContain(said);
+    expect(err).not.toContain(VALUE);
+    expect(await shown()).toEqual({});
+  });
+
+  test('secret import --file sets each entry as a secret; NAME moves a variable; both or none is wrong usage', async () => {
+    const stdin = `FROM_FILE=${VALUE}\nOTHER='x y z'\n`;
+    const importing = (...argv: string[]) => who.berth(['secret', 'import', ...argv, '--project', 'shop'], { stdin });
+    expect(await importing('--file', '-', '--dry-run')).toMatchObject({ code: 0, out: 'would add: FROM_FILE, OTHER\n' });
+    expect((await who.berth(['secret', 'list', 'shop'])).out).not.toContain('FROM_FILE');
+    const done = await importing('--file', '-', '--scope', 'build');
+    expect(done).toMatchObject({ code: 0, out: 'added: FROM_FILE, OTHER\n' });
+    expect(done.out + done.err).not.toContain(VALUE);
+    expect(await importing('--file', '-')).toMatchObject({ out: 'replaced: FROM_FILE, OTHER\n' });
+    for (const argv of [[], ['NAME', '--file', '-'], ['NAME', '--dry-run']]) expect((await importing(...argv)).code).toBe(2);
+    expect((await who.berth(['secret', 'import', '--file', '-', '--project', 'shop'], { stdin: 'E=\n' })).err).toContain('may be empty: E');
+    for (const name of ['FROM_FILE', 'OTHER']) await who.berth(['secret', 'unset', name, '--yes', '--project', 'shop']);
+  });
+});
+
 describe('domain', () => {
   const domain = (...argv: string[]) => who.berth(['domain', ...argv]);
 
@@ -91,12 +173,10 @@ describe('secret', () => {
     const server = createServer((request, reply) => void reply.end(String(seen.push(request.url ?? ''))));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const env = { BERTH_URL: `http://127.0.0.1:${(server.address() as { port: number }).port}`, BERTH_TOKEN: 'berthpat_x' };
-    for (const noun of ['env', 'secret']) {
-      const { code, out, err } = await who.berth([noun, 'set', `API_KEY=${VALUE}`, '--project', 'shop'], { env, stdin: 'x' });
-      expect({ code, out }).toEqual({ code: 2, out: '' });
-      expect(err).toContain(`next: berth ${noun} set API_KEY reads it from standard input`);
-      expect(err).not.toContain(VALUE);
-    }
+    const { code, out, err } = await who.berth(['secret', 'set', `API_KEY=${VALUE}`, '--project', 'shop'], { env, stdin: 'x' });
+    expect({ code, out }).toEqual({ code: 2, out: '' });
+    expect(err).toContain('next: berth secret set API_KEY reads it from standard input');
+    expect(err).not.toContain(VALUE);
     server.close();
     expect(seen).toEqual([]);
   });

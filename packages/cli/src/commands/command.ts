@@ -3,7 +3,13 @@ import type { RouteName } from '@berth/wire/routes';
 import type { Cli } from '../cli.ts';
 import { usage } from '../problem.ts';
 
-export type Argument = { name: string; doc: string; required?: true };
+export type Argument = {
+  name: string;
+  doc: string;
+  required?: true;
+  /** It may be given several times. Only the last argument. */
+  repeats?: true;
+};
 export type Option = {
   /** As commander reads it: `-n, --tail <lines>`, `--full`, `--no-auth-required`. */
   flags: string;

@@ -40,6 +40,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   link: ['berth link shop', 'makes shop the project of this folder'],
   'env list': ['berth env list shop', 'shows the variables of shop'],
   'env set': ['printf %s production | berth env set MODE --project shop', 'sets MODE of shop to “production”'],
+  'env import': ['berth env import .env --project shop --dry-run', 'shows which variables of .env would be added or changed'],
   'env unset': ['berth env unset MODE --project shop', 'removes MODE of shop'],
   'deploy-key create': ['berth deploy-key create shop', 'makes a key pair and prints the public key for the forge'],
   'deploy-key show': ['berth deploy-key show shop', 'prints the public key again'],

@@ -11,10 +11,11 @@ import { writeLink } from '../project/link.ts';
 import { lookAt } from '../project/look.ts';
 import { defaultsHere, nameFrom } from '../project/new-project.ts';
 import { proposed } from '../project/proposals.ts';
+import { readEnvFile } from '../project/env-file.ts';
 import { allPages } from '../project/pages.ts';
 import { table } from '../output/text.ts';
 import { toRemove } from '../output/to-remove.ts';
-import { argument, type Command, nameArgument, type Option, type Options, textOf } from './command.ts';
+import { argument, type Command, type Option, type Options, textOf } from './command.ts';
 import { flagsOf } from './flags.ts';
 import { printProject } from './show.ts';
 
@@ -53,6 +54,7 @@ const VOLUME: Option = {
   doc: 'keep a folder of the container across deployments: NAME:/PATH; may be repeated; “none” removes all mounts and keeps the data',
   repeats: true,
 };
+export const DRY_RUN: Option = { flags: '--dry-run', doc: 'show what would change, and change nothing' };
 export const YES: Option = { flags: '-y, --yes', doc: 'do not ask' };
 export const PROJECT_ARGUMENT = { name: 'project', doc: 'name or id; default: the project of this folder' } as const;
 const NAME = { name: 'NAME', doc: 'name of the variable', required: true } as const;
@@ -221,16 +223,59 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   },
   {
     name: 'env set',
-    summary: 'Set an environment variable; its value comes from standard input',
-    args: [NAME],
+    summary: 'Set environment variables; the value of a single NAME comes from standard input',
+    detail:
+      'NAME=value sets several variables at once. Other users of the machine can read arguments, and a shell keeps them in its history: ' +
+      'for a value that must not be seen use berth secret set. No value is printed.',
+    args: [{ name: 'NAME', doc: 'NAME=value for each variable, or one NAME alone', required: true, repeats: true }],
     aboutProject: true,
-    routes: ['putEnv', 'getDeployment'],
+    routes: ['putEnv', 'patchProject'],
     async run(cli, args) {
-      const name = nameArgument(args, 'env set');
+      const given = args.map((text) => text ?? '');
+      const [only = ''] = given;
+      if (given.length === 1 && !only.includes('=')) {
+        const project = await cli.project();
+        const value = await readValue(cli.io, `Value of ${only}`, false);
+        const changed = await cli.client().call('putEnv', { params: { id: project.id, name: only }, body: { value } });
+        return await sayEnv(cli, changed, `set ${only} of ${project.name}`);
+      }
+      const values = pairsIn(given);
       const project = await cli.project();
-      const value = await readValue(cli.io, `Value of ${name}`, false);
-      const changed = await cli.client().call('putEnv', { params: { id: project.id, name }, body: { value } });
-      await sayEnv(cli, changed, `set ${name} of ${project.name}`);
+      const changed = await cli.client().call('patchProject', { params: { id: project.id }, body: { env: Object.fromEntries(values) } });
+      await sayEnv(cli, changed, `set ${[...values.keys()].join(', ')} of ${project.name}`);
+    },
+  },
+  {
+    name: 'env import',
+    summary: 'Set the environment variables of a file in the format of .env',
+    detail:
+      'Variables that the file does not name stay. Values may be in quotes and have several lines; export and comments are allowed. ' +
+      'An invalid line is named, and then nothing is changed. No value is printed.',
+    args: [{ name: 'file', doc: 'a path, or “-” for standard input', required: true }],
+    options: [DRY_RUN],
+    aboutProject: true,
+    routes: ['getProject', 'patchProject'],
+    async run(cli, args, { dryRun }) {
+      const values = await readEnvFile(cli.io, argument(args, 0));
+      const project = await cli.project();
+      const names = [...values.keys()];
+      const has = new Set(project.env_names);
+      const isEqual = (name: string): boolean => project.env?.[name] === values.get(name);
+      const added = names.filter((name) => !has.has(name));
+      const changed = names.filter((name) => has.has(name) && !isEqual(name));
+      const unchanged = names.filter((name) => has.has(name) && isEqual(name));
+      const isDry = dryRun === true;
+      const patch = Object.fromEntries([...added, ...changed].map((name) => [name, values.get(name) ?? '']));
+      const isEmpty = added.length + changed.length === 0;
+      if (!isDry && !isEmpty) await cli.client().call('patchProject', { params: { id: project.id }, body: { env: patch } });
+      cli.print({ project: project.name, dry_run: isDry, added, changed, unchanged }, () =>
+        [
+          ...(added.length === 0 ? [] : [`${isDry ? 'would add' : 'added'}: ${added.join(', ')}`]),
+          ...(changed.length === 0 ? [] : [`${isDry ? 'would change' : 'changed'}: ${changed.join(', ')}`]),
+          ...(unchanged.length === 0 ? [] : [`unchanged: ${unchanged.join(', ')}`]),
+        ].join('\n'),
+      );
+      if (!isDry && !isEmpty) await sayHowToApply(cli, project, ', to use it');
     },
   },
   {
@@ -246,6 +291,20 @@ export const PROJECT_COMMANDS: readonly Command[] = [
     },
   },
 ];
+
+/** Reads arguments of the form NAME=value. No message has a value. */
+function pairsIn(given: readonly string[]): Map<string, string> {
+  const values = new Map<string, string>();
+  for (const [i, text] of given.entries()) {
+    const at = text.indexOf('=');
+    const name = text.slice(0, at === -1 ? undefined : at);
+    if (at === -1) throw usage(`argument ${i + 1} (${name}) has no value`, 'write NAME=value for each of several variables');
+    if (name === '') throw usage(`argument ${i + 1} has no name`, 'write NAME=value');
+    if (values.has(name)) throw usage(`${name} is given twice`);
+    values.set(name, text.slice(at + 1));
+  }
+  return values;
+}
 
 async function sayEnv(cli: Cli, project: Project, text: string): Promise<void> {
   cli.print({ project: project.name, env_names: project.env_names }, () => text);

@@ -7,9 +7,10 @@ import { sayHowToApply } from '../project/apply.ts';
 import { usage } from '../problem.ts';
 import { table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
-import { argument, type Command, nameArgument } from './command.ts';
+import { argument, type Command, nameArgument, textOf } from './command.ts';
+import { readEnvFile } from '../project/env-file.ts';
 import { flagsOf } from './flags.ts';
-import { YES } from './project.ts';
+import { DRY_RUN, YES } from './project.ts';
 
 const NAME = { name: 'NAME', doc: 'name of the secret', required: true } as const;
 const setFlags = flagsOf(ROUTES.putSecret.body, {
@@ -77,17 +78,61 @@ export const SECRET_COMMANDS: readonly Command[] = [
   },
   {
     name: 'secret import',
-    summary: ROUTES.importSecret.summary,
-    args: [NAME],
+    summary: `${ROUTES.importSecret.summary}, or set the secrets of a file`,
+    detail:
+      'NAME turns the environment variable of that name into a secret. --file sets each entry of a file in the format of .env as a secret. ' +
+      'Secrets that the file does not name stay. No value is printed.',
+    args: [{ name: 'NAME', doc: 'name of the environment variable; not together with --file' }],
+    options: [{ flags: '--file <path>', doc: 'a file in the format of .env, or “-” for standard input' }, DRY_RUN, ...setFlags.options],
     aboutProject: true,
-    routes: ['importSecret'],
-    async run(cli, args) {
+    routes: ['importSecret', 'listSecrets', 'putSecret'],
+    async run(cli, args, options) {
+      const path = textOf(options, 'file');
+      const name = argument(args, 0);
+      const settings = setFlags.read(options);
+      if ((path === undefined) === (name === ''))
+        throw usage(
+          'give NAME or --file',
+          'berth secret import NAME moves an environment variable; --file FILE sets the secrets of a file',
+        );
+      if (path !== undefined) return importFile(cli, path, settings, options['dryRun'] === true);
+      if (options['dryRun'] === true || Object.keys(settings).length > 0) throw usage('--dry-run, --scope and --as are for --file only');
       const project = await cli.project();
-      const secret = await cli.client().call('importSecret', { params: { id: project.id, name: argument(args, 0) } });
+      const secret = await cli.client().call('importSecret', { params: { id: project.id, name } });
       cli.print(secret, () => `${secret.name} of ${project.name} is a secret now`);
     },
   },
 ];
+
+async function importFile(cli: Cli, path: string, settings: Record<string, unknown>, isDry: boolean): Promise<void> {
+  const values = await readEnvFile(cli.io, path);
+  const empty = [...values].filter(([, value]) => value === '').map(([name]) => name);
+  if (empty.length > 0) throw usage(`no value of a secret may be empty: ${empty.join(', ')}`, 'remove the lines; nothing was changed');
+  const project = await cli.project();
+  const { items } = await cli.client().call('listSecrets', { params: { id: project.id } });
+  const has = new Set(items.map((secret) => secret.name));
+  const names = [...values.keys()];
+  const [added, replaced] = [names.filter((one) => !has.has(one)), names.filter((one) => has.has(one))];
+  const set: string[] = [];
+  if (!isDry)
+    for (const [one, value] of values) {
+      try {
+        await cli.client().call('putSecret', { params: { id: project.id, name: one }, body: { value, ...settings } });
+      } catch (error) {
+        // Each secret is a request of its own.
+        cli.say(set.length === 0 ? `${one} was refused; nothing was changed` : `${one} was refused; set before it: ${set.join(', ')}`);
+        throw error;
+      }
+      set.push(one);
+    }
+  cli.print({ project: project.name, dry_run: isDry, added, replaced }, () =>
+    [
+      ...(added.length === 0 ? [] : [`${isDry ? 'would add' : 'added'}: ${added.join(', ')}`]),
+      ...(replaced.length === 0 ? [] : [`${isDry ? 'would replace' : 'replaced'}: ${replaced.join(', ')}`]),
+    ].join('\n'),
+  );
+  if (!isDry) await sayHowToApply(cli, project, ', to use them');
+}
 
 const secretTable = (cli: Cli, items: readonly Secret[]): string =>
   table(items, [

@@ -73,7 +73,7 @@ export function possible(commands: readonly Command[], nouns: Readonly<Record<st
   }
   const values = optional === undefined ? [] : valuesOf(optional, '', current, about).candidates;
   const verbs = args.length > 0 ? [] : next(commands, nouns, path);
-  const argument = command?.args?.[args.length];
+  const argument = command?.args?.[args.length] ?? repeated(command);
   const candidates = [...values, ...matching(current, [...verbs, ...fixed(command, argument)])];
   return { candidates, names: argument === undefined ? null : about(argument.name) };
 }
@@ -119,3 +119,9 @@ function valuesOf(option: Option, before: string, current: string, about: (value
 
 export const matching = (current: string, candidates: readonly Candidate[]): Candidate[] =>
   candidates.filter(({ word }) => word.startsWith(current));
+
+/** The last argument, if it may be given several times. */
+const repeated = (command: Command | undefined): Argument | undefined => {
+  const last = command?.args?.at(-1);
+  return last?.repeats === true ? last : undefined;
+};
