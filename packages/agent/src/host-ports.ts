@@ -7,8 +7,9 @@
  * never used, then those that were given up first. The order is on disk. If it is lost, the search starts at a random port.
  */
 import { randomInt } from 'node:crypto';
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
+import { writeFileWhole } from '@berth/kit/write-file';
 import type { Locks } from './locks.ts';
 import type { Ports } from './port-rule.ts';
 import type { Container } from './tools/docker.ts';
@@ -94,8 +95,7 @@ async function read(path: string, log: Logger): Promise<Saved | null> {
 
 async function save(path: string, order: Saved, log: Logger): Promise<void> {
   try {
-    await writeFile(`${path}.new`, JSON.stringify(order), { mode: 0o600 });
-    await rename(`${path}.new`, path);
+    await writeFileWhole(path, JSON.stringify(order), { mode: 0o600 });
   } catch (error) {
     // A full disk must not prevent a start; this process still has the order in memory.
     log.warn({ err: error }, 'saving the order of host ports failed');
