@@ -233,6 +233,11 @@ export const AGENT_SETTINGS = {
     shown: 'none',
     parse: list,
   },
+  BUILD_BASE_IMAGES: {
+    doc: 'Repositories of Berth’s registry that the Dockerfiles of all projects may use, comma-separated; registry.example.com/base/* for all below; otherwise a build uses only the repository of its own project',
+    shown: 'none',
+    parse: list,
+  },
   BUILD_TIMEOUT: { doc: 'Longest time for a build and push', default: '30m', parse: duration },
   PULL_TIMEOUT: { doc: 'Longest time to pull an image', default: '10m', parse: duration },
   PIDS_LIMIT: { doc: 'Processes and threads that one container may have', default: '4096', parse: integer(16) },

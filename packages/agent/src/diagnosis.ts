@@ -38,24 +38,33 @@ function hintOfExit(exitCode: number, text: string, { containerPort, imageArch, 
     return imageArch !== '' && imageArch !== nodeArch
       ? `the image is built for ${imageArch}, and this node is ${nodeArch}; remove --platform from its FROM line, or build it on a builder of this architecture`
       : 'the kernel cannot execute the file: a script needs a first line such as #!/bin/sh';
-  const port = /(?:EACCES|permission denied|not permitted)[^\n]*?:(\d{1,4})\b|:(\d{1,4})\b[^\n]*(?:permission denied|not permitted)/i.exec(
-    text,
-  );
-  const low = Number(port?.[1] ?? port?.[2] ?? 0);
-  if (low > 0 && low < 1024)
-    return `the user of the image may not listen on port ${low}; let the program listen on a port above 1023, and set container_port (now ${containerPort}) to it`;
+  const low = lowPortOf(text);
+  if (low !== null)
+    return `its log says that it may not listen on port ${low}; let the program listen on a port above 1023, and set container_port (now ${containerPort}) to it`;
   if (/read-only file system|EROFS/i.test(text))
-    return 'the program writes to a read-only mount; write elsewhere, mount a volume of the project (volumes), or mount the dataset readwrite';
+    return 'its log says that a path is read-only; write elsewhere, mount a volume of the project (volumes), or mount the dataset readwrite';
   if (exitCode === 126)
     return 'the file of the command cannot be executed: git update-index --chmod=+x FILE, or RUN chmod +x FILE in the Dockerfile';
   if (exitCode === 127)
     return 'a command was not found; correct ENTRYPOINT or CMD, or install the program in the image (a script with Windows line ends gives the same error)';
-  if (/EACCES|permission denied/i.test(text))
-    return 'the user of the image may not access a file; change the owner in the Dockerfile (COPY --chown), or USER';
+  if (/EACCES|Errno 13|permission denied[^\n]*['"\s]\/|\/[^\s:]+['"]?: permission denied/i.test(text))
+    return 'its log says that the user of the image may not access a file; change the owner in the Dockerfile (COPY --chown), or USER';
   if (exitCode === 0)
     return 'its command ended without an error; a service must stay in the foreground (for example nginx -g "daemon off;", without & at the end)';
   if (exitCode === 137) return 'it was killed; the node may be short of memory, or another program stopped it';
   return '';
+}
+
+/** The port below 1024 on which a program was not allowed to listen; null if the text names none. */
+function lowPortOf(text: string): number | null {
+  for (const line of text.split('\n')) {
+    if (!/EACCES|permission denied|not permitted/i.test(line) || !/\b(bind|listen|port)/i.test(line)) continue;
+    // Times look like ports.
+    const without = line.replace(/(?<![\d.])\d{1,2}:\d{2}:\d{2}/g, '');
+    const port = Number(/(?::|port[ =:]*)(\d{1,5})\b/i.exec(without)?.[1] ?? 0);
+    if (port > 0 && port < 1024) return port;
+  }
+  return null;
 }
 
 export type ProbeFacts = {
@@ -99,15 +108,15 @@ export function probeFailure(facts: ProbeFacts): TaskFailure {
   const onPort = listeners.filter((l) => l.port === containerPort);
   const open = onPort.filter((l) => !l.loopback);
   const listenThere = `make it listen on 0.0.0.0:${containerPort} (often a setting such as HOST=0.0.0.0 or --host 0.0.0.0)`;
-  if (open.length > 0 && open.every(isIpv6))
+  if (open.length > 0 && open.every(isIpv6) && last?.kind === 'refused')
     return new TaskFailure(
       'probe_timeout',
-      `the program listens on ${open.map(addressOf).join(', ')}, but did not answer over IPv4 ${within}${last === null ? '' : ` (${last.message})`}; if it listens for IPv6 only, ${listenThere}`,
+      `the program listens on ${open.map(addressOf).join(', ')}, but did not answer over IPv4 ${within} (${last.message}); if it listens for IPv6 only, ${listenThere}`,
     );
   if (open.length > 0) {
     return new TaskFailure(
       'probe_timeout',
-      `a program listens on port ${containerPort}, but did not answer HTTP ${within}${last === null ? '' : ` (${last.message})`}; it must answer HTTP without TLS there. If it starts slowly, raise start_seconds of the project`,
+      `a program listens on port ${containerPort}, but did not answer HTTP ${within}${last === null ? '' : ` (${last.message})`}; it must answer HTTP without TLS there, over IPv4 too. If it starts slowly, raise start_seconds of the project`,
     );
   }
   if (onPort.length > 0) return new TaskFailure('container_loopback_only', `the program listens on ${seen}; ${listenThere}`);

@@ -20,6 +20,7 @@ import type { Handlers } from './tasks/task.ts';
 import type { DockerCli } from './tools/docker-cli.ts';
 import { createBuild } from './tools/buildx.ts';
 import { createGit } from './tools/git.ts';
+import { createImageRules } from './tools/image-rules.ts';
 import { createIsInsecure } from './tools/insecure.ts';
 import { createPushAccess } from './tools/push-access.ts';
 
@@ -54,7 +55,10 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
   return {
     build: createBuildHandler({
       clone: git.clone,
-      build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), { frontends: config.BUILD_FRONTENDS ?? [] }),
+      build: createBuild(cli, createPushAccess(registry.current, createIsInsecure(cli)), {
+        frontends: config.BUILD_FRONTENDS ?? [],
+        imageRules: createImageRules({ registry: registry.current, url: config.REGISTRY_URL, shared: config.BUILD_BASE_IMAGES ?? [] }),
+      }),
       workspaces: state.workspaces,
       images,
       keepRoom,

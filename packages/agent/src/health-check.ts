@@ -2,6 +2,7 @@
  * The HEALTHCHECK of an image. While a container runs, the engine runs the check and the agent reports its result (observe.ts). Before
  * a new container goes live, the agent runs the check once itself: the engine waits for the interval first, which may be an hour.
  */
+import type { Logger } from '@berth/kit/log';
 import { MAX_HEALTH_OUTPUT, type ObservedContainer } from '@berth/wire/node';
 import type { RedactOf } from './logs/secrets-of.ts';
 import { createShownText } from './shown-text.ts';
@@ -55,10 +56,22 @@ const outputLine = (output: string, show = shown): string =>
 type Health = NonNullable<ObservedContainer['health']>;
 export type ShownHealth = (containers: readonly Container[]) => Promise<ReadonlyMap<string, Health>>;
 
-/** Returns a function that gives the health to report. Of an unhealthy container, it has the output of the check, without secrets. */
-export function createShownHealth(redactOf: RedactOf): ShownHealth {
-  /** By container. The engine is asked for the values of the secrets once for each output. */
-  let known = new Map<string, { output: string; shown: string }>();
+/**
+ * Returns a function that gives the health to report. Of an unhealthy container, it has the output of the check, without secrets: the
+ * first one, because the engine is asked for the values of the secrets each time.
+ */
+export function createShownHealth(redactOf: RedactOf, log: Logger): ShownHealth {
+  let known = new Map<string, string>();
+
+  /** Undefined if the values of its secrets are unknown, for example because the container is gone. */
+  async function shownOutput(container: Container, output: string): Promise<string | undefined> {
+    try {
+      return outputLine(output, createShownText(await redactOf(container)));
+    } catch (err) {
+      log.debug({ err, container: container.name }, 'reading the secrets of a container failed; its health is reported without output');
+      return undefined;
+    }
+  }
   return async (containers) => {
     const found = new Map<string, Health>();
     const next: typeof known = new Map();
@@ -69,11 +82,9 @@ export function createShownHealth(redactOf: RedactOf): ShownHealth {
         found.set(id, { status: health.status });
         continue;
       }
-      const before = known.get(id);
-      const output =
-        before?.output === health.output ? before.shown : outputLine(health.output, createShownText(await redactOf(container)));
-      next.set(id, { output: health.output, shown: output });
-      found.set(id, { status: health.status, output });
+      const output = known.get(id) ?? (await shownOutput(container, health.output));
+      if (output !== undefined) next.set(id, output);
+      found.set(id, { status: health.status, ...(output === undefined ? {} : { output }) });
     }
     known = next;
     return found;

@@ -10,9 +10,12 @@ export type ImageUse = {
   port: number | null;
 };
 
+/** Architectures that processors of another one run too. */
+const RUNS_TOO: Readonly<Record<string, string>> = { amd64: '386' };
+
 export function imageNotes(image: ImageConfig, { arch, targets, port }: ImageUse): string[] {
   return [
-    ...(image.arch === '' || image.arch === arch
+    ...(image.arch === '' || image.arch === arch || RUNS_TOO[arch] === image.arch
       ? []
       : [
           `the image is built for ${image.arch}, and this node is ${arch}: it starts only if the node emulates ${image.arch}; remove --platform from its FROM line, or build it on a builder of this architecture`,

@@ -38,6 +38,8 @@ export async function observe(list: ListNodeContainers, signal: AbortSignal, rev
 /** Events that change neither the state nor the port nor the health of a container. */
 const IGNORED_EVENTS = /^(exec_|top|attach|resize|export|archive-path|extract-to-dir|copy|commit)/;
 const DEBOUNCE_MS = 100;
+/** A check may flap many times a second. */
+const HEALTH_MS = 10_000;
 
 export type ContainerWatch = {
   /** A container may have changed. */
@@ -46,23 +48,38 @@ export type ContainerWatch = {
   onOutOfMemory?: (id: string) => void;
   /** The event stream broke: the engine may have stopped. */
   onBroken: () => void;
+  /** Least time between two calls for changes of health alone. */
+  healthMs?: number;
 };
 
 /** Calls `onChange` 100 ms after a container changed, until the signal aborts. A broken event stream is opened again with backoff. */
 export async function watchContainers(
   docker: Docker,
-  { onChange, onOutOfMemory, onBroken }: ContainerWatch,
+  { onChange, onOutOfMemory, onBroken, healthMs = HEALTH_MS }: ContainerWatch,
   signal: AbortSignal,
   log: Logger,
 ): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
+  let healthTimer: NodeJS.Timeout | undefined;
+  let nextHealthAt = 0;
+  const wakeSoon = (): void =>
+    void (timer ??= setTimeout(() => {
+      timer = undefined;
+      onChange();
+    }, DEBOUNCE_MS));
+  const onHealth = (): void =>
+    void (healthTimer ??= setTimeout(
+      () => {
+        healthTimer = undefined;
+        nextHealthAt = performance.now() + healthMs;
+        wakeSoon();
+      },
+      Math.max(0, nextHealthAt - performance.now()),
+    ));
   const onEvent = (action: string, id: string): void => {
     if (action === 'oom') onOutOfMemory?.(id);
-    if (!IGNORED_EVENTS.test(action))
-      timer ??= setTimeout(() => {
-        timer = undefined;
-        onChange();
-      }, DEBOUNCE_MS);
+    if (action.startsWith('health_status')) onHealth();
+    else if (!IGNORED_EVENTS.test(action)) wakeSoon();
   };
   for (let attempt = 0; !signal.aborted; attempt += 1) {
     const since = Date.now();
@@ -81,4 +98,5 @@ export async function watchContainers(
     if (!signal.aborted) onChange();
   }
   clearTimeout(timer);
+  clearTimeout(healthTimer);
 }

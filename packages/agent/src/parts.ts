@@ -278,7 +278,7 @@ export async function createParts(
     secretFiles,
     exits,
     engineStatus: createEngineStatus(docker),
-    shownHealth: createShownHealth(redactOf),
+    shownHealth: createShownHealth(redactOf, log),
     logReaders: createLogReaders({ client, docker, listContainers, redactOf, nodeId, onRestart: exits.restarted, log }),
     buildDigests: await createBuildDigests(join(state.root, 'build-secrets.json'), log),
   };

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Logger } from '@berth/kit/log';
 import { removeTemporary } from '@berth/kit/write-file';
 import type { AgentOptions } from './config.ts';
+import { makePrivate } from './data/disk.ts';
 import { createPrivateFolder, keysBase, type PrivateFolder } from './private-folder.ts';
 import { createWorkspaces, type Workspaces } from './workspace.ts';
 
@@ -20,7 +21,7 @@ export type StateFolder = {
 export async function openStateFolder(config: AgentOptions, log: Logger): Promise<StateFolder> {
   const root = join(config.STATE_DIR, config.NODE_ROLE);
   const scratch = join(root, 'scratch');
-  await mkdir(root, { recursive: true, mode: 0o700 });
+  await makePrivate(root);
   await removeTemporary(root);
   // A process that was killed may have left an env-file with secrets.
   await rm(scratch, { recursive: true, force: true });

@@ -110,6 +110,23 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(outcome).toMatchObject({ code: 'build_frontend_refused', message: expect.stringContaining('BUILD_FRONTENDS') });
     expect(outcome.text).not.toContain('resolve image config');
   });
+  it('an image of another project is refused before the build, and one of the own project is not', { timeout: 120_000 }, async () => {
+    const { address } = parts.registry;
+    const vault = await build({ git_url: (await repo({ Dockerfile: GOOD })).url, image_repository: `${address}/vault` });
+    const image = vault.report.image_tag ?? '';
+    expect(image, vault.message).toMatch(/\/vault:[0-9a-f]{40}$/);
+    for (const [Dockerfile, args, line] of [
+      [`FROM ${image}\n`, {}, 1],
+      [`FROM busybox:stable\nRUN --mount=from=${image},target=/x ls /x\n`, {}, 2],
+      ['ARG BASE=busybox:stable\n\nFROM $BASE\n', { BASE: image }, 3],
+    ] as const) {
+      const outcome = await build({ git_url: (await repo({ Dockerfile })).url, build_args: args });
+      expect(outcome).toMatchObject({ code: 'build_image_refused', message: expect.stringContaining(`line ${line}: ${image} `) });
+      expect(outcome.text).not.toContain('load metadata');
+    }
+    const own = await build({ git_url: (await repo({ Dockerfile: `FROM ${image}\n` })).url, image_repository: `${address}/vault` });
+    expect(own.report, own.message).toMatchObject({ status: 'completed' });
+  });
   it('a cache mount is not shared with another project', async () => {
     const key = `key-${Date.now()}`;
     const mount = 'RUN --mount=type=cache,id=shared,target=/cache';
@@ -136,8 +153,8 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(outcome.message).toMatch(/unknown instruction: RUNN/i);
   });
   it('a base image that cannot be pulled fails with build_base_image', async () => {
-    const { url } = await repo({ Dockerfile: `FROM ${parts.registry.address}/nobody/nothing:1\n` });
-    expect(await build({ git_url: url })).toMatchObject({ code: 'build_base_image', message: expect.stringContaining('nobody/nothing') });
+    const { url } = await repo({ Dockerfile: `FROM ${parts.registry.address}/app:nothing\n` });
+    expect(await build({ git_url: url })).toMatchObject({ code: 'build_base_image', message: expect.stringContaining('app:nothing') });
   });
   it('an unreachable registry and a registry that refuses the login fail with their codes', { timeout: 90_000 }, async () => {
     const { url } = await repo({ Dockerfile: GOOD });

@@ -25,7 +25,12 @@ it.each<[Partial<ProbeFacts>, string, RegExp]>([
     'probe_timeout',
     /listens on \[::\]:8080, but did not answer over IPv4.*ECONNREFUSED.*IPv6 only, make it listen on 0\.0\.0\.0:8080/,
   ],
-  [{ listeners: [on('fd00::1', 8080)] }, 'probe_timeout', /\[fd00::1\]:8080.*IPv6 only/],
+  [{ listeners: [on('fd00::1', 8080)], last: refused }, 'probe_timeout', /\[fd00::1\]:8080.*IPv6 only/],
+  [
+    { listeners: [on('::', 8080)], last: { kind: 'no_http', message: 'socket hang up' } },
+    'probe_timeout',
+    /did not answer HTTP within 5 s \(socket hang up\); it must answer HTTP without TLS there, over IPv4 too/,
+  ],
   [{ listeners: [on('127.0.0.1', 8080), on('0.0.0.0', 8080)] }, 'probe_timeout', /did not answer HTTP.*without TLS/],
   [
     { healthPath: '/ok', last: { kind: 'status', status: 500 }, listeners: [on('::', 8080)] },
@@ -52,7 +57,16 @@ it.each<[number, Partial<ExitFacts> & { oomKilled?: boolean; error?: string }, R
   [1, { printed: 'Error: listen EACCES: permission denied 0.0.0.0:80' }, /may not listen on port 80; .*container_port \(now 8080\)/],
   [1, { printed: 'bind() to 0.0.0.0:443 failed (13: Permission denied)' }, /may not listen on port 443/],
   [1, { printed: 'listen tcp :80: bind: permission denied' }, /may not listen on port 80/],
-  [1, { printed: "Error: EROFS: read-only file system, open '/data/x'" }, /writes to a read-only mount/],
+  [1, { printed: '2026-11-26T10:30:45Z listen tcp 0.0.0.0:81: bind: permission denied' }, /may not listen on port 81;/],
+  [
+    1,
+    { printed: 'PermissionError: [Errno 13] error while attempting to bind on port 80: permission denied' },
+    /may not listen on port 80;/,
+  ],
+  [1, { printed: "10:30:45 open '/data/x': permission denied" }, /may not access a file/],
+  [1, { printed: 'ERROR: permission denied for table users' }, /exit code 1$/],
+  [1, { printed: 'git@host: Permission denied (publickey).' }, /exit code 1$/],
+  [1, { printed: "Error: EROFS: read-only file system, open '/data/x'" }, /says that a path is read-only; .*volumes/],
   [1, { printed: "PermissionError: [Errno 13] Permission denied: '/data/x'" }, /may not access a file; .*chown/],
 ])('an exit with code %i and %o', (exitCode, { oomKilled = false, error = '', ...more }, message) => {
   const failure = exitFailure({ exitCode, oomKilled, error }, { ...ended, ...more });

@@ -1,4 +1,5 @@
 /** The HEALTHCHECK of an image: before a container goes live, and as the agent reports it. */
+import { silentLogger } from '@berth/kit/log';
 import { expect, it } from 'vitest';
 import { createShownHealth, untilChecked } from '../src/health-check.ts';
 import { createRedact } from '../src/secrets/redaction.ts';
@@ -49,12 +50,12 @@ it('a check that does not pass in time fails, and it gets at least one run', asy
   expect(engine.timeouts).toEqual([1_000]);
 });
 
-it('only unhealthy containers report output, without secrets and bounded; the values are read once for each output', async () => {
+it('only unhealthy containers report output, without secrets and bounded; the values are read once', async () => {
   let reads = 0;
   const shown = createShownHealth(async () => {
     reads += 1;
     return createRedact(['s3cret-value']);
-  });
+  }, silentLogger());
   const unhealthy = (output: string) => container({ id: 'bad', health: { status: 'unhealthy', output } });
   const all = [
     container({ id: 'none' }),
@@ -68,10 +69,16 @@ it('only unhealthy containers report output, without secrets and bounded; the va
     good: { status: 'healthy' },
     bad: { status: 'unhealthy', output: 'login *** · refused' },
   });
-  await shown([unhealthy('login s3cret-value\nrefused\u001b[2J')]);
+  expect((await shown([unhealthy('another text each time')])).get('bad')?.output).toBe('login *** · refused');
   expect(reads).toBe(1);
+  await shown([container({ id: 'bad', health: { status: 'healthy', output: '' } })]);
   const long = await shown([unhealthy(`${'x'.repeat(475)}s3cret-value${'y'.repeat(4_000)}`)]);
   expect(long.get('bad')?.output?.length).toBeLessThanOrEqual(500);
   expect(long.get('bad')?.output).not.toContain('s3cret');
   expect(reads).toBe(2);
+});
+it('health is reported without output while the secrets of the container cannot be read', async () => {
+  const shown = createShownHealth(() => Promise.reject(new Error('no such container')), silentLogger());
+  const found = await shown([container({ id: 'bad', health: { status: 'unhealthy', output: 's3cret-value' } })]);
+  expect(Object.fromEntries(found)).toEqual({ bad: { status: 'unhealthy' } });
 });

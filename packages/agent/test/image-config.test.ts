@@ -47,6 +47,7 @@ describe('imageNotes', () => {
   it.each([
     ['nothing special', {}, {}, []],
     ['another architecture', { arch: 'arm64' }, {}, [/built for arm64, and this node is amd64.*--platform/]],
+    ['an architecture that the node runs too', { arch: '386' }, {}, []],
     ['an unknown architecture', { arch: '' }, {}, []],
     ['a VOLUME', { volumes: ['/data', '/log/'] }, {}, [/VOLUME \/data, \/log: files there are lost with the next deployment.*\(volumes\)/]],
     ['a VOLUME that is mounted', { volumes: ['/data/'] }, { targets: ['/data'] }, []],

@@ -140,7 +140,13 @@ describe.skipIf(missingParts !== undefined)('the configuration of an image', () 
       /#!\/bin\/sh/,
     ],
     ['background', 'FROM busybox:stable\nCMD ["sh","-c","httpd -p 8080 -h /"]\n', 'container_exited', /exit code 0: .*foreground/],
-    ['read-only', 'FROM busybox:stable\nCMD ["sh","-c","echo x > /sys/x"]\n', 'container_exited', /read-only mount/],
+    ['read-only', 'FROM busybox:stable\nCMD ["sh","-c","echo x > /sys/x"]\n', 'container_exited', /says that a path is read-only/],
+    [
+      'ipv6-only',
+      `FROM node:24-slim\nCMD ["node","-e","require('http').createServer().listen({ port: 8080, host: '::', ipv6Only: true })"]\n`,
+      'probe_timeout',
+      /\[::\]:8080, but did not answer over IPv4.*IPv6 only, make it listen on 0\.0\.0\.0:8080/,
+    ],
     ['exposes', 'FROM busybox:stable\nEXPOSE 9090\nCMD ["sleep","99"]\n', 'container_not_listening', /exposes 9090 \(EXPOSE\)/],
   ])('an image that cannot run says why: %s', { timeout: 60_000 }, async (name, dockerfile, code, message) => {
     const failed = await deploy(name, dockerfile, { probe_seconds: 3 });

@@ -12,6 +12,29 @@ it('toObserved keeps only the labels of Berth, and no port of a stopped containe
   expect(toObserved(container({ state: 'exited' })).host_port).toBeNull();
 });
 
+it('a check that flaps does not register without end', async () => {
+  let changes = 0;
+  const ending = new AbortController();
+  const stream = Promise.withResolvers<(action: string, id: string) => void>();
+  const docker = {
+    events: (_: unknown, onEvent: (action: string, id: string) => void) => {
+      stream.resolve(onEvent);
+      return new Promise((_done, reject) => ending.signal.addEventListener('abort', () => reject(new Error('ended'))));
+    },
+  } as unknown as Docker;
+  const watch = { onChange: () => void (changes += 1), onBroken: () => undefined, healthMs: 3_600_000 };
+  const watching = watchContainers(docker, watch, ending.signal, silentLogger());
+  const emit = await stream.promise;
+  emit('health_status: unhealthy', 'c');
+  await until('the first change', () => changes === 1, 5_000);
+  for (let i = 0; i < 50; i += 1) emit(`health_status: ${i % 2 === 0 ? 'healthy' : 'unhealthy'}`, 'c');
+  emit('start', 'c');
+  await until('the start', () => changes === 2, 5_000);
+  ending.abort();
+  await watching;
+  expect(changes).toBe(2);
+});
+
 it('watchContainers debounces events and reopens the stream', async () => {
   let opened = 0;
   let changes = 0;

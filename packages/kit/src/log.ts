@@ -1,6 +1,7 @@
 /** Logs in JSON (pino), or readable logs for a terminal. */
 import { type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
+import { cutTexts } from './cut-text.ts';
 import { traceOf } from './trace-ids.ts';
 
 export type { Logger };
@@ -21,11 +22,16 @@ const SECRET_PATHS = ['authorization', 'cookie', 'password', 'token', 'secret', 
   `*.*.${k}`,
 ]);
 
+/** Characters of one field. Strangers can cause log lines, and a log that they fill loses what it should keep. */
+const MAX_FIELD = 4_000;
+
 export function createLogger(options: LogOptions): Logger {
   const settings = {
     name: options.name,
     level: options.level,
     redact: { paths: SECRET_PATHS, censor: '***' },
+    formatters: { log: (fields: object) => cutTexts(fields, MAX_FIELD) as Record<string, unknown> },
+    serializers: { err: (error: Error) => cutTexts({ ...pino.stdSerializers.err(error) }, MAX_FIELD) },
     ...(options.traces === true ? { mixin: traceIdIn } : {}),
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
   };

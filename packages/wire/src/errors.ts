@@ -87,6 +87,7 @@ export const FAILURES = {
   build_base_image: 'A base image could not be pulled',
   build_timeout: 'The build exceeded its time limit',
   build_frontend_refused: 'The Dockerfile requests a frontend (# syntax=) that the builder does not allow',
+  build_image_refused: 'The Dockerfile uses an image that the builder does not allow',
   build_failed: 'The build failed',
   // registry
   registry_unreachable: 'The registry could not be reached',

@@ -5,7 +5,6 @@
  *      │                                      │
  *      └─ prepare: symlinks, the share         └─ ../room ──> evict ──> versions that nothing pins
  */
-import { mkdir } from 'node:fs/promises';
 import type { Logger } from '@berth/kit/log';
 import type { Client } from '@berth/wire/client';
 import type { Watermarks } from '@berth/wire/eviction';
@@ -19,6 +18,7 @@ import { createRsync, type RsyncSettings } from '../tools/rsync.ts';
 import { createRefCounts } from '../ref-counts.ts';
 import { type Cache, createCache } from './cache.ts';
 import { createCopyRate } from './copy-rate.ts';
+import { makePrivate } from './disk.ts';
 import { createEvict } from './evict.ts';
 import { createInventory, type Inventory } from './inventory.ts';
 import { createSweepMounts, type SweepMounts } from './sweep-mounts.ts';
@@ -81,8 +81,7 @@ const CLEANUP_MS = 60_000;
 export async function createDatasetParts(options: DatasetPartsOptions): Promise<DatasetParts> {
   const { client, storage, log, rsync } = options;
   const layout = createLayout(options.root);
-  await mkdir(layout.mounts, { recursive: true });
-  for (const folder of [layout.objects, layout.staging, layout.trash]) await mkdir(folder, { recursive: true, mode: 0o700 });
+  for (const folder of [layout.mounts, layout.objects, layout.staging, layout.trash]) await makePrivate(folder);
   const work = await createWorkFolders(layout, options.silentMs === undefined ? {} : { silentMs: options.silentMs });
   const versions = createVersions(layout);
   const mounts = createMounts(layout, work);

@@ -1,5 +1,5 @@
 /** The agent's own files on disk: written atomically, flushed, and removed with a count of the freed bytes. Names are bytes. */
-import { lstat, readdir, readFile, rmdir, unlink } from 'node:fs/promises';
+import { chmod, lstat, mkdir, readdir, readFile, rmdir, stat, unlink } from 'node:fs/promises';
 import { exec } from '@berth/kit/exec';
 import { writeFileWhole } from '@berth/kit/write-file';
 
@@ -34,6 +34,12 @@ export async function syncFileSystem(path: string, inherit: NodeJS.ProcessEnv, s
   const result = await exec(['sync', '--file-system', '--', path], { env: { ...inherit, LC_ALL: 'C' }, signal, timeoutMs: SYNC_MS });
   if (result.ended === 'abort') signal.throwIfAborted();
   if (result.code !== 0) throw new Error(`sync ${path}: ${result.stderr.trim() || (result.ended ?? result.signal)}`);
+}
+
+/** Makes a folder that only the agent's own user may enter. An existing one that others may enter, of an earlier version, is tightened. */
+export async function makePrivate(path: string): Promise<void> {
+  await mkdir(path, { recursive: true, mode: 0o700 });
+  if (((await stat(path)).mode & 0o777) !== 0o700) await chmod(path, 0o700);
 }
 
 /** Removes a folder with its contents and returns the freed bytes. A file with another hard link frees none. */

@@ -2,14 +2,14 @@
  * Reports the volumes on this node with their sizes, and deletes or sets aside those that the control plane names, unless a container
  * mounts them. Sizes are counted in the background, because `du` of a large volume takes minutes.
  */
-import { mkdir, readdir, rename } from 'node:fs/promises';
+import { readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import type { Logger } from '@berth/kit/log';
 import { LABELS } from '@berth/wire/vocabulary';
 import { MAX_REPORTED_COPIES, type ReportedCopy } from '@berth/wire/volume';
 import type { ListNodeContainers } from '../node-ids.ts';
-import { nullIfMissing, removeTree } from './disk.ts';
+import { makePrivate, nullIfMissing, removeTree } from './disk.ts';
 import { readMark, visible } from './volumes.ts';
 
 export type VolumeInventory = {
@@ -90,7 +90,7 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
   }
 
   async function doAll(remove: readonly string[], setAside: readonly string[]): Promise<void> {
-    for (const path of [removing, left]) await mkdir(path, { recursive: true, mode: 0o700 });
+    for (const path of [removing, left]) await makePrivate(path);
     const here = await places();
     for (const copy of [...setAside, ...remove]) {
       const place = here.get(copy);

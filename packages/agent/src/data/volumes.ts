@@ -8,6 +8,9 @@
  *
  * A folder is mounted only if the mark has the id of the task. A missing folder is created only if the task says that it never existed:
  * a project never starts with an empty or an older folder in place of its own.
+ *
+ * Only the owner of the agent may enter `volumes` and what is directly below it: a program that a container marks setuid would run as root
+ * for every user of the node otherwise. Containers do not need to enter these folders, because the engine mounts the folder of the volume.
  */
 import { chmod, chown, lstat, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,7 +19,7 @@ import { flush, writeFileWhole } from '@berth/kit/write-file';
 import type { MoveResult, VolumeMounts } from '@berth/wire/volume';
 import type { Mount } from '../tools/docker.ts';
 import { TaskFailure } from '../tools/failures.ts';
-import { removeTree, writeWhole } from './disk.ts';
+import { makePrivate, removeTree, writeWhole } from './disk.ts';
 import { isId } from './layout.ts';
 
 export type Volumes = {
@@ -54,8 +57,11 @@ const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 
 export async function createVolumes(root: string): Promise<Volumes> {
   const folder = join(root, 'volumes');
-  // Container users must be able to pass, not to list.
-  await mkdir(folder, { recursive: true, mode: 0o711 });
+  await makePrivate(folder);
+  // Earlier versions let every user of the node enter.
+  for (const name of await readdir(folder)) await tighten(join(folder, name));
+  for (const parent of ['.incoming', '.left', '.removing'])
+    for (const name of (await readdir(join(folder, parent)).catch(ignoreMissing)) ?? []) await tighten(join(folder, parent, name));
   const ofProject = (projectId: string): string => {
     if (!isId(projectId)) throw new Error('not an id of a project');
     return join(folder, projectId);
@@ -82,7 +88,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
   }
 
   async function begin(project: string, projectId: string, copy: string): Promise<void> {
-    await mkdir(project, { recursive: true, mode: 0o711 });
+    await makePrivate(project);
     const rest = (await readdir(project)).filter((name) => !name.startsWith('.'));
     if (rest.length > 0)
       throw new TaskFailure(
@@ -145,7 +151,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
       return {
         async begin() {
           await removeTree(place);
-          await mkdir(place, { recursive: true, mode: 0o711 });
+          await makePrivate(place);
           return place;
         },
         async complete() {
@@ -164,7 +170,7 @@ export async function createVolumes(root: string): Promise<Volumes> {
       await writeMark(place, { copy, project_id: projectId, created_at: new Date().toISOString(), moved: result });
       const older = await readMark(project);
       if (older !== null) {
-        await mkdir(join(folder, '.left'), { recursive: true, mode: 0o700 });
+        await makePrivate(join(folder, '.left'));
         await rename(project, hidden('.left', older.copy));
       } else if ((await visible(project)).length > 0)
         throw new TaskFailure('volume_failed', `${project} has folders but no ${MARK}; Berth does not know them. Move them away`);
@@ -181,6 +187,11 @@ export async function createVolumes(root: string): Promise<Volumes> {
         if (!except.includes(copy)) await removeTree(join(folder, '.incoming', copy));
     },
   };
+}
+
+async function tighten(path: string): Promise<void> {
+  const found = await lstat(path).catch(ignoreMissing);
+  if (found?.isDirectory() === true && (found.mode & 0o777) !== 0o700) await chmod(path, 0o700);
 }
 
 /** Folders of volumes below this one. */

@@ -89,6 +89,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             tag,
             labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
             metadataFile: join(dir, 'metadata.json'),
+            policyFile: join(dir, 'source-policy.json'),
             secrets: context.secrets,
             noCache,
           },

@@ -1,5 +1,6 @@
 /** Builds and pushes an image with `docker buildx build --push`. */
-import { open, readFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { open, readFile, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import type { FailureCode } from '@berth/wire/errors';
 import { repositoryOf } from '../images.ts';
@@ -8,6 +9,7 @@ import { type BuildLine, type FailedStep, MAX_MESSAGE, plainReader, rawJsonReade
 import { classify, outputTail, PUSH_FAILURES, TaskFailure } from './failures.ts';
 import { checkFrontend, syntaxOf } from './frontend.ts';
 import { dockerfileFacts } from './dockerfile-facts.ts';
+import { checkImages, type ImageRules, sourcePolicy, unchecked } from './image-sources.ts';
 import { type PushAccess, untilRefused } from './push-access.ts';
 
 export type BuildSpec = {
@@ -23,6 +25,8 @@ export type BuildSpec = {
   labels: Record<string, string>;
   /** File in which buildx describes the image; outside the context. */
   metadataFile: string;
+  /** File for the rules that BuildKit checks itself; outside the context. */
+  policyFile: string;
   /** Values for `RUN --mount=type=secret,id=NAME`. */
   secrets: readonly { name: string; value: string }[];
   noCache: boolean;
@@ -46,11 +50,8 @@ const OLDEST_BUILDX = [0, 10] as const;
 /** The BuildKit of engine 20.10, which separates cache mounts by BUILDKIT_CACHE_MOUNT_NS. */
 const OLDEST_BUILDKIT = [0, 8] as const;
 
-/** Bytes of a Dockerfile that are searched for a frontend. */
+/** Bytes of a Dockerfile. A larger one is refused, because its end would not be checked. */
 const MAX_DOCKERFILE = 1024 * 1024;
-
-/** The docker command reads no variable of such a name. */
-const envName = (secret: string): string => `BERTH_SECRET_${secret}`;
 
 type Version = readonly [major: number, minor: number];
 const versionIn = (text: string, pattern: RegExp): Version | null => {
@@ -77,9 +78,11 @@ export function builderProblem(version: string, builder: string): string | null 
 export type BuildSettings = {
   /** Allowed Dockerfile frontends besides docker/dockerfile (frontend.ts). */
   frontends: readonly string[];
+  /** Which images of the registry a build of this repository may use (image-sources.ts). */
+  imageRules: (repository: string) => Promise<ImageRules>;
 };
 
-export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: BuildSettings): Build {
+export function createBuild(cli: DockerCli, access: PushAccess, { frontends, imageRules }: BuildSettings): Build {
   let rawJson: Promise<boolean> | null = null;
   /** Checks the builder, once. Returns whether it has rawjson. Throws if it is too old. */
   async function checkBuilder(): Promise<boolean> {
@@ -92,8 +95,11 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
   }
 
   return async (spec, { signal, timeoutMs, onLine, room }) => {
-    const dockerfile = await readBeginning(spec.dockerfile);
+    const dockerfile = await readDockerfile(spec.dockerfile);
     checkFrontend(dockerfile, frontends);
+    const rules = await imageRules(repositoryOf(spec.tag));
+    checkImages(dockerfile, spec.args, rules);
+    await writeFile(spec.policyFile, sourcePolicy(rules, frontends));
     rawJson ??= checkBuilder();
     const raw = await rawJson.catch((error: unknown) => {
       rawJson = null;
@@ -111,7 +117,8 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
     const target = spec.target === null ? [] : ['--target', spec.target];
     const args = buildArgs(spec.args);
     // Values pass through the environment of the docker command: never through argv, a layer or a file.
-    const secrets = spec.secrets.flatMap(({ name }) => ['--secret', `id=${name},env=${envName(name)}`]);
+    // A variable has a random name, so that no build argument can have the same name and take the value of the secret.
+    const secrets = spec.secrets.map((secret) => ({ ...secret, variable: `BERTH_SECRET_${randomBytes(16).toString('hex')}` }));
     const noCache = spec.noCache ? ['--no-cache'] : [];
     // The namespace comes last, so that no argument of the project can replace it.
     const argv = [
@@ -121,7 +128,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
       ...labels,
       ...target,
       ...args.argv,
-      ...secrets,
+      ...secrets.flatMap(({ name, variable }) => ['--secret', `id=${name},env=${variable}`]),
       ...noCache,
       ...namespace,
       '--file',
@@ -137,7 +144,12 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends }: B
         signal: AbortSignal.any([signal, pushing.refused]),
         timeoutMs,
         cwd: spec.context,
-        env: { ...args.env, ...Object.fromEntries(spec.secrets.map(({ name, value }) => [envName(name), value])) },
+        env: {
+          ...args.env,
+          ...Object.fromEntries(secrets.map(({ variable, value }) => [variable, value])),
+          // buildx passes the policy to BuildKit, which also sees the images that a base image names (ONBUILD).
+          EXPERIMENTAL_BUILDKIT_SOURCE_POLICY: spec.policyFile,
+        },
         dieWithParent: true,
         maxLine: MAX_MESSAGE,
         // The reader knows where the output of a step begins in a line.
@@ -169,7 +181,7 @@ const READ_BY_TOOLS = new RegExp(
     'PATH|HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|CI|NO_COLOR|DISPLAY|TMPDIR|TZ|TZDIR|LANG|LANGUAGE',
     'HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|RESOLV\\w*|NLSPATH|LOCPATH|GCONV_PATH|ZONEINFO|GETCONF_DIR|\\w*_PROXY',
     '(LC|LD|GLIBC|MALLOC|GO|DOCKER|BUILDX|BUILDKIT|COMPOSE|OTEL|SSL|XDG|GIT|SSH|DBUS|KRB5|GSS|AWS|AZURE|GOOGLE|GITHUB|ACTIONS|SOURCE_DATE)\\w*',
-    '(EXPERIMENTAL|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION|NODE|NPM)\\w*',
+    '(EXPERIMENTAL|GPG|GNUPG|PASSWORD_STORE|CURL|OPENSSL|PKCS11|BERTH|SYSTEMD|NOTIFY|LISTEN|JOURNAL|INVOCATION|NODE|NPM)\\w*',
   ].join('|')})$`,
   'i',
 );
@@ -209,11 +221,12 @@ function watchPush(ask: (signal: AbortSignal) => Promise<string | null>) {
   };
 }
 
-/** Reads the beginning of a Dockerfile, which holds its directives. */
-async function readBeginning(path: string): Promise<string> {
+/** Throws TaskFailure build_image_refused if the file is too large to be checked. */
+async function readDockerfile(path: string): Promise<string> {
   const file = await open(path);
   try {
-    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_DOCKERFILE), 0, MAX_DOCKERFILE, 0);
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_DOCKERFILE + 1), 0, MAX_DOCKERFILE + 1, 0);
+    if (bytesRead > MAX_DOCKERFILE) throw unchecked('1 MiB');
     return buffer.toString('utf8', 0, bytesRead);
   } finally {
     await file.close();
@@ -232,7 +245,7 @@ async function readMetadata(path: string): Promise<Built> {
 
 /** Reads the architecture from the engine’s image. Null if the engine lacks the image because a separate builder made it. */
 async function imageArch(cli: DockerCli, tag: string, signal: AbortSignal): Promise<string | null> {
-  const { code, stdout } = await cli.run(['image', 'inspect', '--format', '{{.Architecture}}', tag], { signal, timeoutMs: 15_000 });
+  const { code, stdout } = await cli.run(['image', 'inspect', '--format', '{{.Architecture}}', '--', tag], { signal, timeoutMs: 15_000 });
   return code === 0 ? archName(stdout.trim()) : null;
 }
 const archName = (name: unknown): string | null => (typeof name === 'string' && /^[a-z0-9_]{1,40}$/.test(name) ? name : null);

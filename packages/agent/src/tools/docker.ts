@@ -160,7 +160,7 @@ const lines = (text: string): string[] => text.split('\n').filter((l) => l !== '
 export function createDocker(cli: DockerCli, options: { scratchDir: string }): Docker {
   async function inspectAll(refs: readonly string[], signal?: AbortSignal): Promise<Container[]> {
     if (refs.length === 0) return [];
-    const result = await cli.run(['container', 'inspect', ...refs], {
+    const result = await cli.run(['container', 'inspect', '--', ...refs], {
       ...(signal === undefined ? {} : { signal }),
       maxOutput: MAX_ANSWER,
     });
@@ -198,14 +198,14 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return (await inspectAll([ref], signal))[0] ?? null;
     },
     async imageConfig(ref, signal) {
-      const result = await cli.run(['image', 'inspect', ref], { signal, maxOutput: MAX_ANSWER });
+      const result = await cli.run(['image', 'inspect', '--', ref], { signal, maxOutput: MAX_ANSWER });
       const [raw] = result.code === 0 ? (JSON.parse(result.stdout) as RawImageConfig[]) : [];
       if (raw !== undefined) return readImageConfig(raw);
       if (/no such image/i.test(result.stderr)) return null;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
     },
     async imageSize(ref, signal) {
-      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', ref], { signal });
+      const result = await cli.run(['image', 'inspect', '--format', '{{.Size}}', '--', ref], { signal });
       return result.code === 0 && /^\d+$/.test(result.stdout.trim()) ? Number(result.stdout) : null;
     },
     async userOf(image, userAndGroup, labels, signal) {
@@ -213,7 +213,9 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       if (/^\d*$/.test(user)) return Number(user);
       const labelled = Object.entries(labels).flatMap(([k, v]) => ['--label', `${k}=${v}`]);
       // An image without a command needs one here. It never runs.
-      const created = await cli.runOrThrow(['create', '--pull', 'never', '--network', 'none', ...labelled, image, 'none'], { signal });
+      const created = await cli.runOrThrow(['create', '--pull', 'never', '--network', 'none', ...labelled, '--', image, 'none'], {
+        signal,
+      });
       const id = created.stdout.trim();
       try {
         const { stdout: archive } = await cli.runOrThrow(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], {
@@ -238,7 +240,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       const until = performance.now() + timeoutMs;
       for (const pauseMs of [...PULL_PAUSES_MS, null]) {
         const leftMs = Math.max(1, until - performance.now());
-        const result = await cli.run(['pull', ref], { signal, timeoutMs: leftMs, onLine, dieWithParent: true });
+        const result = await cli.run(['pull', '--', ref], { signal, timeoutMs: leftMs, onLine, dieWithParent: true });
         if (result.ended === 'timeout')
           throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
         if (result.code === 0) return;
@@ -283,7 +285,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     stop: (id, graceSeconds, signal) => onContainer(['stop', '--time', String(graceSeconds), id], (graceSeconds + 60) * 1000, signal),
     remove: (id) => onContainer(['rm', '--force', '--volumes', id], 120_000),
     async rename(id, name) {
-      const result = await cli.run(['rename', id, name]);
+      const result = await cli.run(['rename', '--', id, name]);
       if (result.code === 0) return true;
       if (CONTAINER_GONE.test(result.stderr)) return false;
       throw new TaskFailure(classify(RUN_FAILURES, result.stderr, 'task_failed'), outputTail(result.stderr));
@@ -333,7 +335,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return { ok: result.code === 0, output };
     },
     async images(repository) {
-      const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', repository], {
+      const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', '--', repository], {
         maxOutput: 16 * 1024 * 1024,
       });
       return readImages(lines(stdout).map((l) => JSON.parse(l) as RawImage));
@@ -343,7 +345,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       return new Set((await inspectAll(lines(stdout))).map((c) => c.imageId));
     },
     async removeImageRef(ref) {
-      const result = await cli.run(['image', 'rm', ref], { timeoutMs: 120_000 });
+      const result = await cli.run(['image', 'rm', '--', ref], { timeoutMs: 120_000 });
       if (result.code === 0 || /no such image/i.test(result.stderr)) return true;
       if (/conflict|is being used|is in use/i.test(result.stderr)) return false;
       throw new TaskFailure(classify(PULL_FAILURES, result.stderr, 'engine_unavailable'), outputTail(result.stderr));
@@ -501,7 +503,7 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
   argv.push('--publish', `${ip}${spec.hostPort}:${spec.containerPort}`, ...labels, ...limits, ...logs);
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
-  argv.push('--env-file', envFile, ...viaProcessEnv.flatMap(([name]) => ['--env', name]), spec.image);
+  argv.push('--env-file', envFile, ...viaProcessEnv.flatMap(([name]) => ['--env', name]), '--', spec.image);
   try {
     await writeFile(envFile, viaEnvFile.map(([name, value]) => `${name}=${value}\n`).join(''), { mode: 0o600, flag: 'wx' });
     await failPoint('run.before');

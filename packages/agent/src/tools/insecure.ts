@@ -19,7 +19,8 @@ export const createIsInsecure =
     return listsInsecure(JSON.parse(stdout) as EngineRegistries, host, addressesOf);
   };
 
-const addressesOf = async (name: string): Promise<string[]> =>
+/** Returns no address for a name that is not resolved. */
+export const addressesOf = async (name: string): Promise<string[]> =>
   (await lookup(name, { all: true }).catch(() => [])).map(({ address }) => address);
 
 /** Decides as the engine does: by the registry’s name and port, else by the addresses of the name. */

@@ -1,6 +1,7 @@
 /** Datasets in a real container: read-only versions by symlink and the share itself, before and after restarts. */
-import { mkdir, mkdtemp, readdir, readFile, symlink } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import { exec } from '@berth/kit/exec';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type FakeControlPlane, deployTask, startFakeControlPlane, retireTask, until } from '../fake-control-plane.ts';
@@ -53,6 +54,32 @@ describe.skipIf(missingParts !== undefined)('datasets in a container', () => {
   };
   const serves = (path: string, content: string): Promise<unknown> =>
     waitFor(`${path} is ${content}`, async () => (await page(path)) === content, { deadlineMs: 30_000 });
+
+  it('a volume is writable for a user of the container and out of reach for other users of the node', { timeout: 120_000 }, async () => {
+    const own = `${parts.registry.address}/own:1`;
+    await parts.engine.docker(['build', '--quiet', '--tag', own, '-'], {
+      input: `FROM busybox:stable\nUSER 1234\nCMD ["sh","-c","cp /bin/busybox /data/p; chmod 4755 /data/p; echo mine > /data/f; exec httpd -f -p 8080 -h /data"]\n`,
+    });
+    await parts.engine.docker(['push', own]);
+    const volumes = { copy: 'v1', mounts: [{ name: 'data', mount_path: '/data', create: true }] };
+    const { task } = plane.give(
+      deployTask('dep-own', { image: own, container_name: 'svc-own', project_id: 'prj-own', datasets: [], volumes }),
+    );
+    const report = await plane.reported(task.id, 60_000);
+    expect(report, plane.text(task.id)).toMatchObject({ status: 'completed' });
+    await waitFor('the page', async () => (await (await fetch(`http://${parts.engine.hostIp}:${report.host_port}/f`)).text()) === 'mine\n');
+    const program = join(svc, 'volumes/prj-own/data/p');
+    expect((await stat(program)).mode & 0o7777).toBe(0o4755);
+    // setpriv itself still has the rights of root when it starts a program, so `env` starts it.
+    const asNobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', '--', 'env', program, 'id'];
+    await chmod(parts.dir, 0o755);
+    await chmod(svc, 0o755);
+    expect(await exec(asNobody, { env: process.env, timeoutMs: 10_000 })).toMatchObject({
+      stdout: '',
+      stderr: expect.stringContaining('Permission denied'),
+    });
+    await parts.engine.docker(['rm', '--force', 'svc-own']);
+  });
 
   it('are mounted, verified, and survive restarts of the container and of the engine', { timeout: 120_000 }, async () => {
     await share.write('set/a/file', 'version one');

@@ -1,5 +1,5 @@
 /** The folders of volumes on a node: created once, never replaced by an empty or another one. */
-import { lstat, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, lstat, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -48,4 +48,19 @@ it('does not take over folders without a mark, and follows no symlink', async ()
 it('refuses names that lead elsewhere', async () => {
   await expect(mount('v1', true, '../p2')).rejects.toThrow('not the name of a volume');
   await expect(volumes.mounts('../x', { copy: 'v1', mounts: [] }, async () => 0)).rejects.toThrow('not an id');
+});
+
+it('no other user of the node reaches a volume: every folder on the way is private, also those of an earlier version', async () => {
+  await mount('v1', true);
+  const incoming = volumes.incoming('c2');
+  await incoming.begin();
+  const modes = async (...paths: string[]): Promise<string[]> =>
+    Promise.all(paths.map(async (path) => ((await lstat(join(root, 'volumes', path))).mode & 0o777).toString(8)));
+  expect(await modes('', 'p1', '.incoming', '.incoming/c2')).toEqual(['700', '700', '700', '700']);
+  await mkdir(join(root, 'volumes/.left/v0'), { recursive: true });
+  for (const path of ['', 'p1', '.incoming', '.incoming/c2', '.left', '.left/v0']) await chmod(join(root, 'volumes', path), 0o711);
+  await createVolumes(root);
+  expect(await modes('', 'p1', '.incoming', '.incoming/c2', '.left', '.left/v0')).toEqual(Array.from({ length: 6 }, () => '700'));
+  // The folder of the volume belongs to the container and stays as it is.
+  expect(await modes('p1/data')).toEqual(['755']);
 });

@@ -61,6 +61,7 @@ const IN_REPOSITORY = [
   'build_step_failed',
   'build_failed',
   'build_frontend_refused',
+  'build_image_refused',
   'container_exited',
   'container_not_listening',
   'container_wrong_port',

@@ -1,4 +1,5 @@
 /** Creates problem documents (RFC 9457) from the error table. */
+import { cutText } from '@berth/kit/cut-text';
 import { ERRORS, type ErrorCode, type ProblemDocument } from '@berth/wire/errors';
 import type { FieldProblem } from '../domain/errors.ts';
 
@@ -35,6 +36,11 @@ export const summaryOf = (fields: readonly FieldProblem[]): string => {
   return first === undefined ? ERRORS.validation.title : `${first.field}: ${first.message}${more}`;
 };
 
+/** Most characters of a path in a log line or an answer. Everybody can send a path of the length of a header block. */
+const MAX_PATH = 300;
+
 /** Returns the path of a request, without its query. */
-export const addressOf = (url: string): string => url.split('?', 1)[0] ?? url;
+export const pathOf = (url: string): string => url.split('?', 1)[0] ?? url;
+/** The same for people: a long one is cut. */
+export const addressOf = (url: string): string => cutText(pathOf(url), MAX_PATH);
 export const notHere = (url: string): string => `the path ${addressOf(url)} does not exist`;

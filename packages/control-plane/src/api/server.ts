@@ -59,6 +59,7 @@ import { projectRoutes } from './routes/projects.ts';
 import { repositoryLookRoutes } from './routes/repository-looks.ts';
 import { runtimeLogRoutes } from './routes/runtime-logs.ts';
 import { secretRoutes } from './routes/secrets.ts';
+import { createStaticAnswer, type StaticAnswer } from './static-answer.ts';
 import { systemRoutes } from './routes/system.ts';
 import { apiTokenRoutes } from './routes/tokens.ts';
 import { traefikRoutes } from './routes/traefik.ts';
@@ -83,6 +84,8 @@ const AGENT_SECRETS_A_MINUTE = 100;
 const DEVICE_CODES_A_MINUTE = 30;
 /** Refused deliveries of hooks from one network. */
 const REFUSED_DELIVERIES_A_MINUTE = 60;
+/** Tests of notifications by one person, and to one recipient. */
+const NOTIFICATION_TESTS_A_MINUTE = 10;
 /** Failed sign-ins from one network over all accounts. High enough for an office, too low to try one password at every account. */
 const SIGN_INS_A_MINUTE = 60;
 
@@ -200,9 +203,9 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
 
   const runOnce = createRunOnce({ idempotencyAnswers: deps.stores.idempotencyAnswers, secrets: deps.settings.jwtSecrets, now: deps.now });
   const define = createDefine(server, createAudit(deps.stores.audit, deps.now), { stores: deps.stores, callers, cookies, runOnce });
-  const document = documentOf(deps.settings.publicUrl);
+  const { document, json } = documentOf(deps.settings.publicUrl);
   installErrorsPage(server);
-  await installDocsPage(server, document);
+  await installDocsPage(server, document, json);
   await installDashboardFiles(server, deps.settings.dashboardDir);
   const { route } = define;
   authRoutes(route, {
@@ -223,7 +226,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   secretRoutes(route, deps);
   datasetRoutes(route, deps);
   deploymentRoutes(route, { ...deps, holds });
-  notificationRoutes(route, deps);
+  notificationRoutes(route, { ...deps, tests: createAttempts(deps.now, NOTIFICATION_TESTS_A_MINUTE) });
   hookRoutes(route, { ...deps, refusals: createAttempts(deps.now, REFUSED_DELIVERIES_A_MINUTE) });
   eventRoutes(route, { ...deps, holds });
   logRoutes(route, { ...deps, holds });
@@ -248,15 +251,17 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
     codeRequests: createAttempts(deps.now, DEVICE_CODES_A_MINUTE),
   });
   traefikRoutes(route, { ...deps, holds });
-  systemRoutes(route, { ...deps, metrics, holds, nodeNotes: [...nodeNotes, quarantine], openapi: document });
+  systemRoutes(route, { ...deps, metrics, holds, nodeNotes: [...nodeNotes, quarantine], openapi: json });
   define.assertComplete();
   return server;
 }
 
 /** The last document. A process serves one address, but tests start many servers. */
-let latest: { publicUrl: string; document: ReturnType<typeof openapiDocument> } | null = null;
+let latest: { publicUrl: string; document: ReturnType<typeof openapiDocument>; json: StaticAnswer } | null = null;
 
-function documentOf(publicUrl: string): ReturnType<typeof openapiDocument> {
-  if (latest?.publicUrl !== publicUrl) latest = { publicUrl, document: openapiDocument(publicUrl) };
-  return latest.document;
+function documentOf(publicUrl: string): NonNullable<typeof latest> {
+  if (latest?.publicUrl === publicUrl) return latest;
+  const document = openapiDocument(publicUrl);
+  latest = { publicUrl, document, json: createStaticAnswer('application/json; charset=utf-8', () => JSON.stringify(document)) };
+  return latest;
 }

@@ -7,6 +7,8 @@ import type { FieldProblem } from './errors.ts';
  * BUILDKIT_CACHE_MOUNT_NS would open the cache mounts of another project.
  */
 const OF_BUILDKIT = /^BUILDKIT_/i;
+/** Builders of earlier versions pass build secrets in variables of such names, and an argument of the same name would show the secret. */
+const OF_BERTH = /^BERTH_/i;
 
 export function buildArgProblems(args: BuildArgs): FieldProblem[] {
   const entries = Object.entries(args);
@@ -17,6 +19,7 @@ export function buildArgProblems(args: BuildArgs): FieldProblem[] {
       const field = `build_args.${name.slice(0, 40)}`;
       if (name.length > 200) return [problem('max_length', 'the name must not be longer than 200 characters', field)];
       if (OF_BUILDKIT.test(name)) return [problem('reserved', 'names that begin with BUILDKIT_ configure the builder itself', field)];
+      if (OF_BERTH.test(name)) return [problem('reserved', 'names that begin with BERTH_ are kept for Berth itself', field)];
       return /\0/.test(value) ? [problem('no_nul', 'must not contain a NUL character', field)] : [];
     }),
     ...(entries.length > MAX_BUILD_ARGS

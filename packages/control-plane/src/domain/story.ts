@@ -17,6 +17,7 @@ const REPEATS: Readonly<Record<string, 'words' | 'kind'>> = {
   dataset: 'words',
   stopped_first: 'words',
   started_again: 'words',
+  killed: 'words',
   stopped: 'words',
   retire_done: 'words',
   retire_failed: 'words',

@@ -188,12 +188,13 @@ async function releaseOf(stores: Stores, { projectId, rollbackOf: release }: New
     const found = release.find === 'last' ? ran[0] : nextOlder(ran);
     return found === undefined || found === null ? null : stores.deployments.get(found.id);
   }
-  try {
-    return await stores.deployments.get(release);
-  } catch (error) {
-    if (error instanceof DomainError && error.code === 'not_found') throw invalid('deployment_id', 'exists', 'there is no such deployment');
+  const found = await stores.deployments.get(release).catch((error: unknown) => {
+    if (error instanceof DomainError && error.code === 'not_found') return null;
     throw error;
-  }
+  });
+  // The caller may not see the other project, so its deployments get the answer of those that do not exist.
+  if (found?.project_id !== projectId) throw invalid('deployment_id', 'exists', 'this project has no such deployment');
+  return found;
 }
 
 function noneThatRan({ rollbackOf: release, trigger }: NewDeployment, { project }: Facts): DomainError {

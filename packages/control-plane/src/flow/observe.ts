@@ -138,7 +138,7 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
   }
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
-  const check = failingCheck(d, container);
+  const check = failingCheck(d, container, at.now);
   if (check !== null) return check;
   const differing = differences(d, container, at);
   const shortages = shortagesOf(container);
@@ -148,10 +148,14 @@ export function judge(d: DeploymentRecord, container: Container | null, at: At):
 
 const CHECK_FAILS = 'the HEALTHCHECK of its image fails';
 
-/** Keeps the first output while the check fails: output that differs each time would fill the story. */
-function failingCheck({ health: before }: DeploymentRecord, { health }: Container): Judgement | null {
+/**
+ * Keeps the first output while the check fails, and for a moment after it passes: output that differs each time, or a check that flaps,
+ * would fill the story.
+ */
+function failingCheck({ health: before }: DeploymentRecord, { health }: Container, now: number): Judgement | null {
+  const failed = before?.status === 'unhealthy' && before.detail?.startsWith(CHECK_FAILS) === true ? before : null;
+  if (failed !== null && (health?.status === 'unhealthy' || (health !== undefined && now - failed.since < STEADY_MS))) return failed;
   if (health?.status !== 'unhealthy') return null;
-  if (before?.status === 'unhealthy' && before.detail?.startsWith(CHECK_FAILS) === true) return before;
   const { output = '' } = health;
   return { status: 'unhealthy', detail: `${CHECK_FAILS}${output === '' ? '' : `: ${output}`}` };
 }

@@ -1,7 +1,7 @@
 /** Rules about an agent's report on its task. Pure. */
 import { isLookResult } from '@berth/wire/look';
 import { isMoveResult } from '@berth/wire/volume';
-import type { TaskReport } from '@berth/wire/task';
+import type { BuildPayload, TaskReport } from '@berth/wire/task';
 import type { TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { TaskRecord } from '../domain/records.ts';
@@ -12,6 +12,8 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
   if (report.status !== 'completed') return;
   if (task.kind === 'build' && typeof report.image_tag !== 'string')
     throw invalid('image_tag', 'required', 'a completed build says which image it pushed');
+  // A repeated report is compared with the accepted one instead.
+  if (task.kind === 'build' && task.report === null) checkImage((task.payload as BuildPayload).image_repository, report.image_tag ?? '');
   if (task.kind === 'deploy' && typeof report.host_port !== 'number')
     throw invalid('host_port', 'required', 'a completed deploy task says which port was assigned');
   if (task.kind === 'look' && typeof report.commit !== 'string')
@@ -20,6 +22,17 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
     throw invalid('result', 'look', 'a completed look says which skip mark its commit has, and which commits differ');
   if (task.kind === 'move' && !isMoveResult(report.result))
     throw invalid('result', 'move', 'a completed move says the digest, number and size of the files');
+}
+
+/** A node runs what a builder names, so the name must be a tag in the project's own repository, and never an option of docker. */
+function checkImage(repository: string, image: string): void {
+  const tag = image.startsWith(`${repository}:`) ? image.slice(repository.length + 1) : '';
+  if (!/^\w[\w.-]{0,127}$/.test(tag))
+    throw invalid(
+      'image_tag',
+      'repository',
+      `must be ${repository}:TAG, with the repository of the task and a tag of at most 128 characters`,
+    );
 }
 
 /** Throws stale_lease. A task without an attempt belongs to a contract-only agent, which sends no lease. */

@@ -7,7 +7,8 @@ import type { LookupAddress } from 'node:dns';
 import { lookup } from 'node:dns';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { BlockList, isIP, type LookupFunction } from 'node:net';
+import { isIP, type LookupFunction } from 'node:net';
+import { addressScope } from '@berth/kit/address-scope';
 import type { ForgeAnswer, ForgeRequest } from '../domain/forge-api.ts';
 
 type SendToForge = (request: ForgeRequest, signal: AbortSignal) => Promise<ForgeAnswer>;
@@ -15,27 +16,8 @@ type SendToForge = (request: ForgeRequest, signal: AbortSignal) => Promise<Forge
 const TIMEOUT_MS = 10_000;
 const MAX_ANSWER = 16_384;
 
-/** Addresses of this machine and its link. */
-const LOCAL = new BlockList();
-for (const [network, bits] of [
-  ['0.0.0.0', 8],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['224.0.0.0', 3],
-] as const)
-  LOCAL.addSubnet(network, bits, 'ipv4');
-for (const [network, bits] of [
-  ['::', 127],
-  ['fe80::', 10],
-  ['ff00::', 8],
-] as const)
-  LOCAL.addSubnet(network, bits, 'ipv6');
-
-/** Returns whether the address belongs to this machine or its link. An IPv4 address inside an IPv6 one counts as IPv4. */
-export function isLocalAddress(address: string): boolean {
-  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1] ?? address;
-  return LOCAL.check(mapped, isIP(mapped) === 6 ? 'ipv6' : 'ipv4');
-}
+/** Returns whether the address belongs to this machine or its link. Private networks do not count: forges are there. */
+export const isLocalAddress = (address: string): boolean => addressScope(address) === 'local';
 
 export function createSendToForge({ allowedHosts }: { allowedHosts: readonly string[] }): SendToForge {
   /** A wildcard names no host in particular, so it does not open this machine’s own services. */

@@ -7,7 +7,8 @@ import type { LookupAddress } from 'node:dns';
 import { lookup as systemLookup } from 'node:dns';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { BlockList, isIP, type LookupFunction } from 'node:net';
+import { isIP, type LookupFunction } from 'node:net';
+import { addressScope } from '@berth/kit/address-scope';
 import { hostOf, isNamed } from '../domain/notice-target.ts';
 
 /** `status` 0: no answer; `text` says why. */
@@ -17,51 +18,8 @@ export type Post = (url: URL, headers: Record<string, string>, body: string, sig
 const TIMEOUT_MS = 10_000;
 const MAX_ANSWER = 16_384;
 
-/** Addresses that are not of the public internet (IANA's special-purpose registries). */
-const LOCAL = new BlockList();
-for (const network of [
-  '0.0.0.0/8',
-  '10.0.0.0/8',
-  '100.64.0.0/10',
-  '127.0.0.0/8',
-  '169.254.0.0/16',
-  '172.16.0.0/12',
-  '192.0.0.0/24',
-  '192.0.2.0/24',
-  '192.88.99.0/24',
-  '192.168.0.0/16',
-  '198.18.0.0/15',
-  '198.51.100.0/24',
-  '203.0.113.0/24',
-  '224.0.0.0/3',
-]) {
-  const [address = '', bits] = network.split('/');
-  LOCAL.addSubnet(address, Number(bits), 'ipv4');
-}
-/** Only 2000::/3 is public. Of it, these are not, or contain an IPv4 address that a gateway connects to (Teredo, 6to4). */
-const PUBLIC_6 = new BlockList();
-PUBLIC_6.addSubnet('2000::', 3, 'ipv6');
-const LOCAL_6 = new BlockList();
-for (const [address, bits] of [
-  ['2001::', 23],
-  ['2001:db8::', 32],
-  ['2002::', 16],
-  ['3fff::', 20],
-] as const)
-  LOCAL_6.addSubnet(address, bits, 'ipv6');
-const MAPPED = new BlockList();
-MAPPED.addSubnet('::ffff:0:0', 96, 'ipv6');
-
 /** Returns whether an address is not of the public internet. */
-export function isPrivateAddress(address: string): boolean {
-  const plain = address.replace(/%.*$/, '');
-  const family = isIP(plain);
-  if (family === 0) return true;
-  if (family === 4) return LOCAL.check(plain, 'ipv4');
-  // BlockList compares an IPv4 address inside an IPv6 one with the IPv4 networks.
-  if (MAPPED.check(plain, 'ipv6')) return LOCAL.check(plain, 'ipv6');
-  return !PUBLIC_6.check(plain, 'ipv6') || LOCAL_6.check(plain, 'ipv6');
-}
+export const isPrivateAddress = (address: string): boolean => addressScope(address) !== 'public';
 
 const privateProblem = (address: string): string =>
   `the address ${address} belongs to this machine or to a private network; an operator can allow the host in ALLOWED_NOTIFY_HOSTS`;

@@ -307,6 +307,20 @@ describe('the life of a task', () => {
     [{ status: 'done' }, 'status:enum'],
     [{ status: 'completed' }, 'image_tag:required'],
     [{ status: 'completed', image_tag: 5 }, 'image_tag:type'],
+    // A node would run these: an option of docker, another registry, another project, and no tag.
+    ...[
+      '--privileged',
+      'evil.invalid/x:y',
+      'registry.test:5000/vault:1',
+      'registry.test:5000/shop/x:1',
+      'registry.test:5000/shop:1 --x',
+    ].map((image_tag): [object, string] => [{ status: 'completed', image_tag }, 'image_tag:repository']),
+    ...[
+      'registry.test:5000/shop',
+      'registry.test:5000/shop:',
+      'registry.test:5000/shop:-x',
+      `registry.test:5000/shop:${'x'.repeat(129)}`,
+    ].map((image_tag): [object, string] => [{ status: 'completed', image_tag }, 'image_tag:repository']),
     [{ status: 'completed', image_tag: 'x', image_digest: 'sha256:x' }, 'image_digest:digest'],
     [{ status: 'failed', result: 7 }, 'result:type'],
     [{ status: 'failed', result: { error: { code: 'x' } } }, 'result.error.message:required'],

@@ -46,7 +46,7 @@ async function running(project: string, node: string, port = 32_000): Promise<st
   const [build] = (await api.stores.flow.facts(project)).tasks;
   await finish(build?.id ?? '', {
     status: 'completed',
-    image_tag: `registry.test:5000/shop:${'a'.repeat(40)}`,
+    image_tag: `${(build?.payload as { image_repository?: string } | undefined)?.image_repository ?? ''}:${'a'.repeat(40)}`,
     image_digest: `sha256:${'b'.repeat(64)}`,
   });
   await goLive(project, id, node, port);

@@ -2,6 +2,8 @@
 import { expect } from 'vitest';
 import { type Api, deploy, register, sha, tick } from './harness.ts';
 
+type Payload = Record<string, unknown>;
+type Report = Record<string, unknown>;
 export type World = Awaited<ReturnType<typeof createWorld>>;
 
 export async function createWorld(api: Api) {
@@ -9,17 +11,17 @@ export async function createWorld(api: Api) {
   const home = await register(api, { hostname: 'node-1', role: 'deploy' });
 
   /** Claims and reports the only open task of the node like its agent. Returns its payload. */
-  async function work(node: string, report: Record<string, unknown>): Promise<Record<string, unknown>> {
-    const [task] = (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as { id: string; payload: never }[];
+  async function work(node: string, report: Report | ((payload: Payload) => Report)): Promise<Payload> {
+    const [task] = (await api.call('agentTasks', { query: { node_id: node } })).json as unknown as { id: string; payload: Payload }[];
     if (task === undefined) throw new Error(`${node} has no task`);
     const claim = await api.call('agentStart', { params: { id: task.id } });
     const headers = { 'x-lease-token': String(claim.json['lease_token']) };
-    const body = { status: 'completed', ...report };
+    const body = { status: 'completed', ...(typeof report === 'function' ? report(task.payload) : report) };
     expect((await api.call('agentComplete', { params: { id: task.id }, body, headers })).status).toBe(200);
     return task.payload;
   }
-  const built = (report: Record<string, unknown> = {}): Promise<unknown> =>
-    work(builder, { image_tag: `registry.test:5000/shop:${sha('c')}`, ...report });
+  const built = (report: Report = {}): Promise<unknown> =>
+    work(builder, ({ image_repository }) => ({ image_tag: `${String(image_repository)}:${sha('c')}`, ...report }));
   /** Starts the deployment on its node and publishes its route. Returns the payload of the deploy task. */
   async function started(id: string): Promise<Record<string, unknown>> {
     await tick(api, id);

@@ -158,7 +158,14 @@ describe('rollback', () => {
     const without = await rollback({});
     expect([without.status, without.json['code']]).toEqual([409, 'no_release']);
     expect(rulesOf(await rollback({ deployment_id: 'a b' }))).toEqual(['deployment_id:id']);
-    expect(rulesOf(await rollback({ deployment_id: 'nobody' }))).toEqual(['deployment_id:exists']);
+    const unknown = await rollback({ deployment_id: 'nobody' });
+    expect(rulesOf(unknown)).toEqual(['deployment_id:exists']);
+    // A deployment of another project, which the caller may not see, gets the same answer.
+    const other = await deploy(api, await createProject(api, { name: 'other', domain_prefix: 'other' }));
+    const foreign = await rollback({ deployment_id: other });
+    const { request_id: one, ...answer } = foreign.json;
+    const { request_id: two, ...expected } = unknown.json;
+    expect([foreign.status, answer, one === two]).toEqual([unknown.status, expected, false]);
     const id = await deploy(api, project);
     await api.call('cancelDeployment', { params: { id } });
     const reply = await rollback({ deployment_id: id });

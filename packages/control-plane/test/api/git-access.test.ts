@@ -329,6 +329,7 @@ describe('build settings', () => {
     [{ build_context: ' ' }, 'build_context', 'folder'],
     [{ build_target: '--push' }, 'build_target', 'pattern'],
     [{ build_args: { BUILDKIT_SYNTAX: 'evil/frontend' } }, 'build_args.BUILDKIT_SYNTAX', 'reserved'],
+    [{ build_args: { BERTH_SECRET_NPM: 'x' } }, 'build_args.BERTH_SECRET_NPM', 'reserved'],
     [{ build_args: { buildkit_cache_mount_ns: 'x' } }, 'build_args.buildkit_cache_mount_ns', 'reserved'],
     [{ build_args: { 'A-B': 'x' } }, 'build_args.A-B', 'env_name'],
     [{ build_args: Object.fromEntries(Array.from({ length: 101 }, (_, i) => [`A${i}`, ''])) }, 'build_args', 'max_properties'],

@@ -1,7 +1,8 @@
 /** Requests at the limits of HTTP (API review, defects 5 and 7): each gets the status of its RFC and a problem document. */
 import { connect } from 'node:net';
-import { gzipSync } from 'node:zlib';
+import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createLogger } from '@berth/kit/log';
 import { type Api, checkProblem, createApi, createProject, PASSWORD, PROJECT, rulesOf } from './harness.ts';
 
 let api: Api;
@@ -228,3 +229,43 @@ test('a NUL in a field that a route ignores is no error', async () => {
   expect([read.status, read.json['code']]).toEqual([422, 'validation']);
   expect((await api.call('redeemCode', { body: { ...body, later: 'a\u0000' } })).status).toBe(204);
 });
+
+test('a stranger cannot fill the log or an answer with a long path or header', async () => {
+  const lines: string[] = [];
+  const log = createLogger({ name: 'cp', level: 'info', format: 'json', destination: { write: (line) => void lines.push(line) } });
+  const own = await createApi({ overrides: { log } });
+  try {
+    const path = `/${'a'.repeat(100_000)}`;
+    const missing = await own.server.inject({ method: 'GET', url: path });
+    expect(missing.statusCode).toBe(404);
+    expect(missing.body.length).toBeLessThan(1_000);
+    // A long path of a route finds its methods all the same.
+    const wrong = await own.server.inject({ method: 'PUT', url: `/api/projects/${'a'.repeat(90)}/deployments?token=x` });
+    expect([wrong.statusCode, wrong.headers['allow']]).toEqual([405, 'GET, HEAD, POST']);
+    const odd = { 'content-type': `x/${'y'.repeat(10_000)}` };
+    const typed = await own.server.inject({ method: 'POST', url: '/api/auth/login', headers: odd, payload: 'x' });
+    expect([typed.statusCode, typed.body.length < 1_000]).toEqual([415, true]);
+    await expect.poll(() => lines.filter((line) => line.includes('"path"')).length).toBe(3);
+    for (const line of lines) expect(line.length).toBeLessThan(1_000);
+    expect(lines.join('')).toContain(`/${'a'.repeat(299)}… (100001 characters)`);
+    expect(lines.join('')).not.toContain('token=x');
+  } finally {
+    await own.close();
+  }
+});
+
+test.each(['/api/openapi.json', '/docs/json', '/docs/yaml'])(
+  '%s has a tag and is compressed, and a known tag is 304 without a body',
+  async (url) => {
+    const get = (headers: Record<string, string>) => api.server.inject({ method: 'GET', url, headers });
+    const plain = await get({});
+    expect([plain.statusCode, plain.headers['content-encoding'], plain.body.includes('/api/projects')]).toEqual([200, undefined, true]);
+    const zipped = await get({ 'accept-encoding': 'br, gzip;q=0.8' });
+    expect(zipped.headers).toMatchObject({ 'content-encoding': 'gzip', vary: 'accept-encoding', etag: plain.headers.etag });
+    expect(gunzipSync(zipped.rawPayload).toString()).toBe(plain.body);
+    expect(zipped.rawPayload.length * 4).toBeLessThan(plain.rawPayload.length);
+    expect((await get({ 'accept-encoding': 'gzip;q=0, br' })).headers['content-encoding']).toBeUndefined();
+    const known = await get({ 'if-none-match': String(plain.headers.etag) });
+    expect([known.statusCode, known.body]).toEqual([304, '']);
+  },
+);

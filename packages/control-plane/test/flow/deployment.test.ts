@@ -1069,6 +1069,13 @@ describe('facts of a build that did not complete', () => {
       const plan = advance(d, reported('build', { ...r, notes }), facts({ live: [d], tasks: [task('build')] }));
       expect(plan.storyLines).toContainEqual({ deployment_id: 'd2', ...notes[0] });
     }
+    const killed = [{ kind: 'killed', message: 'svc-shop did not end within 10 s after SIGTERM' }];
+    const retired = advance(
+      on.running(),
+      reported('retire', { status: 'completed', notes: killed }),
+      facts({ live: [on.running()], tasks: [task('retire')] }),
+    );
+    expect(retired.storyLines).toContainEqual({ deployment_id: 'd2', ...killed[0] });
   });
 });
 

@@ -135,6 +135,13 @@ describe('judge', () => {
     ['whose HEALTHCHECK has no result yet', on.running(), container({ health: { status: 'starting' } }), 'healthy', null],
     ['whose HEALTHCHECK passes again', ill, container({ health: { status: 'healthy' } }), 'healthy', null],
     [
+      'whose HEALTHCHECK failed a moment ago',
+      on.running({ health: { status: 'unhealthy', since: NOW - 2000, detail: 'the HEALTHCHECK of its image fails: no database' } }),
+      container({ health: { status: 'healthy' } }),
+      'unhealthy',
+      /no database$/,
+    ],
+    [
       'ended, and its HEALTHCHECK failed before',
       on.running(),
       down({ state: 'exited', exit_code: 3, health: { status: 'unhealthy' } }),
@@ -176,7 +183,8 @@ describe('observed', () => {
     expect(plan.storyLines).toMatchObject([{ message: 'unhealthy: the HEALTHCHECK of its image fails: at 10:00 no database' }]);
     const told = on.running({ health: health ?? null });
     expect(isEmptyPlan(see(told, failing('at 10:01 no database')))).toBe(true);
-    const recovered = see(told, container({ health: { status: 'healthy' } }));
+    const later = on.running({ health: health === undefined || health === null ? null : { ...health, since: NOW - 60_000 } });
+    const recovered = see(later, container({ health: { status: 'healthy' } }));
     expect(changeOf(recovered, 'd2').health).toEqual({ status: 'healthy', since: NOW, detail: null });
     expect(recovered.storyLines).toMatchObject([{ message: expect.stringMatching(/^healthy again/) }]);
   });

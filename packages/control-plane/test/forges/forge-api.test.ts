@@ -128,9 +128,23 @@ describe('an address of this machine', () => {
     '::1',
     'fe80::1',
     '::ffff:127.0.0.1',
+    '::ffff:7f00:1',
+    // An IPv4 address of this machine inside an IPv6 one: compatible, translated, NAT64, 6to4, Teredo, ISATAP.
+    '::127.0.0.1',
+    '::ffff:0:127.0.0.1',
+    '64:ff9b::7f00:1',
+    '64:ff9b::a9fe:a9fe',
+    '64:ff9b:1::7f00:1',
+    '2002:7f00:1::',
+    '2001:0:7f00:1::',
+    '2001:db8::5efe:127.0.0.1',
+    'fe80::1%eth0',
+    'ff02::1',
+    'not an address',
   ])('%s is local', (address) => expect(isLocalAddress(address)).toBe(true));
-  it.each(['10.0.0.4', '192.168.1.9', '172.16.0.1', '140.82.121.4', '2606:50c0::1', 'fd00::1'])('%s is not', (address) =>
-    expect(isLocalAddress(address)).toBe(false),
+  it.each(['10.0.0.4', '192.168.1.9', '172.16.0.1', '140.82.121.4', '2606:50c0::1', 'fd00::1', '64:ff9b::8c52:7904', '100.64.0.1'])(
+    '%s is not',
+    (address) => expect(isLocalAddress(address)).toBe(false),
   );
 });
 

@@ -738,6 +738,16 @@ describe('the API', () => {
     expect((await create({ name: 'b', kind: 'email', target: 'a@example.com' })).json['errors']).toMatchObject([{ rule: 'smtp' }]);
   });
 
+  it('limits tests of one person and to one recipient, over all notifications', async () => {
+    for (let i = 0; i < 12; i += 1) await create({ name: `n${i}`, target: i < 6 ? url : `${url}/${i}` });
+    const tests = (as: 'admin' | 'developer', name: string) => api.call('testNotification', { params: { id: name }, as });
+    for (let i = 0; i < 10; i += 1) expect((await tests('admin', `n${i}`)).status).toBe(200);
+    const refused = await tests('admin', 'n10');
+    expect([refused.status, refused.json['code'], Number(refused.headers['retry-after']) > 0]).toEqual([429, 'too_many_attempts', true]);
+    pass(MINUTE + 1_000);
+    expect((await tests('admin', 'n10')).status).toBe(200);
+  });
+
   it('limits tests, and changes a target', async () => {
     await create();
     for (let i = 0; i < 6; i += 1)

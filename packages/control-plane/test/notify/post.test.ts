@@ -28,6 +28,13 @@ test.each([
   '64:ff9b::7f00:1',
   '2002:7f00:1::',
   '2001:0:7f00:1::',
+  '64:ff9b::101:101',
+  '64:ff9b:1::101:101',
+  '::ffff:0:127.0.0.1',
+  '2001:db8::5efe:127.0.0.1',
+  '2606:4700::200:5efe:127.0.0.1',
+  'fec0::1',
+  '192.0.0.8',
   'not an address',
 ])('%s is private', (address) => expect(isPrivateAddress(address)).toBe(true));
 

@@ -1,4 +1,5 @@
 /** Installs all endpoints for people and devices: login, pages, device flow, userinfo, logout, metadata. */
+import { cutText } from '@berth/kit/cut-text';
 import { ApiError, UnreachableError } from '@berth/wire/client';
 import type { LoginSeen } from '@berth/wire/gateway';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -112,4 +113,4 @@ function translate(error: Error & { statusCode?: number }): Refusal {
 }
 
 /** Returns the path without the query, because the query contains codes and states. */
-const pathOf = (request: FastifyRequest): string => request.url.split('?', 1)[0] ?? '';
+const pathOf = (request: FastifyRequest): string => cutText(request.url.split('?', 1)[0] ?? '', 300);

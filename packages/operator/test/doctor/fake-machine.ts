@@ -82,7 +82,7 @@ const ETC: Record<string, string> = {
   '/etc/berth/agent-deploy.env':
     'NODE_ROLE=deploy\nCONTROL_PLANE_URL=http://127.0.0.1:8080\nLISTEN=127.0.0.1:7070\nDATASET_NFS_BASE_PATH=/mnt/nas\nAGENT_SECRET_FILE=/etc/berth/secrets/agent-deploy/AGENT_SECRET\n',
 };
-export const NAS = '36 25 0:31 / /mnt/nas rw,relatime shared:1 - nfs4 nas:/export rw,hard,vers=4.2\n';
+export const NAS = '36 25 0:31 / /mnt/nas rw,relatime shared:1 - nfs4 nas:/export rw,hard,nosuid,nodev,vers=4.2\n';
 
 /** Each of these replaces or adds an answer; a longer beginning of a command wins. */
 export type Fault = {

@@ -195,6 +195,7 @@ describe('each fault is found once', () => {
     ],
     ['a damaged marker', share({ '/mnt/nas': folder({ device: 31, marker: '' }) }), /does not hold an id of Berth/],
     ['a soft writable mount', { files: { '/proc/self/mountinfo': NAS.replace('hard', 'soft') } }, /is mounted soft and writable/],
+    ['a writable mount with setuid', { files: { '/proc/self/mountinfo': NAS.replace('nosuid', 'suid') } }, /writable and without nosuid/],
     ['a share that was mounted by hand', { runs: { 'systemctl show --property=FragmentPath --value': ran('\n') } }, /was mounted by hand/],
     [
       'a secret for everybody',

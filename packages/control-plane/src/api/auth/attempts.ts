@@ -10,6 +10,8 @@ const MAX_KEYS = 20_000;
 export type Attempts = {
   /** Counts a try before it is made, so that parallel tries count too. Throws too_many_attempts with the seconds to wait. */
   begin(key: string): void;
+  /** Like `begin`, but returns the error, for a route that looks at the proof before it refuses. Null: the try is counted. */
+  over(key: string): DomainError | null;
   /** Removes one try that was right, or that was never checked. */
   takeBack(key: string): void;
   /** Removes all tries of the key after a right one. */
@@ -18,16 +20,21 @@ export type Attempts = {
 
 export function createAttempts(now: () => number, most = 10): Attempts {
   const tries = new LRUCache<string, number[]>(growingTo(MAX_KEYS));
-  return {
+  const attempts: Attempts = {
     begin(key) {
+      const problem = attempts.over(key);
+      if (problem !== null) throw problem;
+    },
+    over(key) {
       const at = now();
       const recent = (tries.get(key) ?? []).filter((t) => t > at - WINDOW_MS);
       const [oldest] = recent;
       if (oldest !== undefined && recent.length >= most) {
         const wait = Math.max(1, Math.ceil((oldest + WINDOW_MS - at) / 1000));
-        throw new DomainError('too_many_attempts', `try again in ${wait} s`, [], wait);
+        return new DomainError('too_many_attempts', `try again in ${wait} s`, [], wait);
       }
       tries.set(key, [...recent, at]);
+      return null;
     },
     takeBack(key) {
       const recent = tries.get(key);
@@ -35,6 +42,7 @@ export function createAttempts(now: () => number, most = 10): Attempts {
     },
     forgive: (key) => void tries.delete(key),
   };
+  return attempts;
 }
 
 /** Returns the network that limits count: an IPv4 address, or an IPv6 /64, since one customer has all addresses of a /64. */

@@ -8,18 +8,18 @@ import { DomainError } from '../../domain/errors.ts';
 import type { SignatureCheck } from './signatures.ts';
 
 /** Most bytes of one body that are kept, and of all bodies that arrive at the same time. */
-const KEPT_BYTES = 1_048_576;
+export const KEPT_BYTES = 1_048_576;
 const ALL_KEPT_BYTES = 32 * 1_048_576;
 
 export type DeliveryBodies = {
-  /** Returns the body, or null if it was not kept. Throws body_too_large, and bad_request if the client goes away. */
-  read(stream: Readable, check: SignatureCheck): Promise<Buffer | null>;
+  /** Returns the body, or null if it was not kept. Throws body_too_large (over `most`), and bad_request if the client goes away. */
+  read(stream: Readable, check: SignatureCheck, most?: number): Promise<Buffer | null>;
 };
 
 export function createDeliveryBodies(limit = ALL_KEPT_BYTES): DeliveryBodies {
   let allKept = 0;
   return {
-    async read(stream, check) {
+    async read(stream, check, most = MAX_DELIVERY_BYTES) {
       let kept: Buffer[] | null = [];
       let keptBytes = 0;
       let bytes = 0;
@@ -31,7 +31,7 @@ export function createDeliveryBodies(limit = ALL_KEPT_BYTES): DeliveryBodies {
       try {
         for await (const chunk of stream as AsyncIterable<Buffer>) {
           bytes += chunk.length;
-          if (bytes > MAX_DELIVERY_BYTES) throw tooLarge();
+          if (bytes > most) throw tooLarge();
           check.update(chunk);
           if (kept === null) continue;
           if (keptBytes + chunk.length > KEPT_BYTES || allKept + chunk.length > limit) {

@@ -1,4 +1,5 @@
 /** Turns every error into a problem document (RFC 9457). An unknown error is logged and becomes `internal`, without its message. */
+import { cutText } from '@berth/kit/cut-text';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { ROUTES } from '@berth/wire/routes';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
@@ -6,7 +7,7 @@ import { AgentRefused } from '../../domain/agent-identity.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
 import type { Server } from '../define.ts';
 import type { Dashboard } from './dashboard.ts';
-import { addressOf, notHere, PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
+import { addressOf, notHere, pathOf, PROBLEM_TYPE, problemOf, summaryOf } from '../problem.ts';
 import { fieldProblems } from '../validation.ts';
 
 /** Seconds for Retry-After if the error has no value of its own. */
@@ -89,7 +90,10 @@ function translate(error: FastifyError, request: FastifyRequest): ProblemParts {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       // Every invalid delivery of a hook gets the same answer.
       if (request.routeOptions.config.routeName === 'receiveHook') return { code: 'not_found', detail: notHere(request.url) };
-      return { code: 'unsupported_media_type', detail: `the Content-Type of the body is ${request.headers['content-type'] ?? 'missing'}` };
+      return {
+        code: 'unsupported_media_type',
+        detail: `the Content-Type of the body is ${cutText(request.headers['content-type'] ?? 'missing', 200)}`,
+      };
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return { code: 'invalid_json', detail: error.message };
@@ -127,10 +131,10 @@ const FIXED_PATHS = new Set<string>(PATHS.flatMap((p) => (p.isFixed ? [p.path] :
 
 /** DELETE /api/nodes/admissions must not delete a node named `admissions`: a fixed path is never a name. */
 const isTakenForName = (request: FastifyRequest): boolean =>
-  FIXED_PATHS.has(addressOf(request.url)) && request.routeOptions.url?.includes('/:') === true;
+  FIXED_PATHS.has(pathOf(request.url)) && request.routeOptions.url?.includes('/:') === true;
 
 function allowedMethods(url: string): string[] {
-  const path = addressOf(url);
+  const path = pathOf(url);
   const rows = FIXED_PATHS.has(path) ? PATHS.filter((p) => p.path === path) : PATHS.filter((p) => p.pattern.test(path));
   const methods = new Set<string>(rows.map((p) => p.method));
   if (methods.has('GET')) methods.add('HEAD');

@@ -2,8 +2,21 @@
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { Server } from '../define.ts';
+import { pathOf } from '../problem.ts';
+import { createStaticAnswer, type StaticAnswer } from '../static-answer.ts';
 
-export async function installDocsPage(server: Server, document: object): Promise<void> {
+export async function installDocsPage(server: Server, document: object, json: StaticAnswer): Promise<void> {
+  const yaml = createStaticAnswer('application/x-yaml', () => server.swagger({ yaml: true }));
+  const kept = new Map([
+    ['/docs/json', json],
+    ['/docs/yaml', yaml],
+  ]);
+  // The page would serialize the document for each request.
+  server.addHook('onRequest', (request, reply, done) => {
+    const answer = request.method === 'GET' ? kept.get(pathOf(request.url)) : undefined;
+    if (answer === undefined) return done();
+    answer.send(request, reply);
+  });
   await server.register(swagger, { mode: 'static', specification: { document: document as never } });
   await server.register(swaggerUi, {
     routePrefix: '/docs',

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { FastifyBaseLogger } from 'fastify';
 import type { Server } from '../define.ts';
+import { addressOf } from '../problem.ts';
 
 /** Returns the X-Request-Id of the caller if it is valid, else a new id. */
 export function requestId(request: IncomingMessage): string {
@@ -62,7 +63,7 @@ export function installRequestLog(server: Server): void {
     const line = {
       method: request.method,
       // Without the query, so that no credential in a query can reach the log.
-      path: request.url.split('?', 1)[0],
+      path: addressOf(request.url),
       status: reply.statusCode,
       ms: Math.round(reply.elapsedTime),
       ip: request.ip,

@@ -8,12 +8,13 @@ import { type HookCreated, STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 import { LRUCache } from 'lru-cache';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { HOOK_SECRET, type HookRecord } from '../../domain/hooks.ts';
+import { PLATFORM_KEYS } from '../../domain/vault.ts';
 import { judge } from '../../flow/delivery.ts';
 import { type Attempts, networkOf } from '../auth/attempts.ts';
 import { newId } from '../auth/secrets.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import { createDeliveryBodies, isTooLong, tooLarge } from '../hooks/body.ts';
+import { createDeliveryBodies, isTooLong, KEPT_BYTES, tooLarge } from '../hooks/body.ts';
 import { eventOf, forgeIdOf, readDelivery } from '../hooks/payload.ts';
 import { checkSignature, hasProof, isStandardSecret } from '../hooks/signatures.ts';
 import { pageOf } from '../page.ts';
@@ -95,26 +96,46 @@ export function hookRoutes(route: Define, deps: Deps): void {
     return stored;
   }
 
+  /** Opens the secret of no project. It is sealed once. */
+  async function openUnknown(): Promise<Buffer> {
+    try {
+      unknown ??= vault.seal(OF_NO_PROJECT, HOOK_SECRET, UNKNOWN);
+      return await vault.open(OF_NO_PROJECT, HOOK_SECRET, await unknown);
+    } catch (error) {
+      unknown = null;
+      if (error instanceof DomainError && error.code === 'secrets_locked') return Buffer.from(UNKNOWN);
+      throw error;
+    }
+  }
+  let unknown: Promise<string> | null = null;
+
   route('receiveHook', async ({ params, request, reply }) => {
     const { headers } = request;
     const nothingHere = new DomainError('not_found', notHere(request.url));
     if (isTooLong(headers['content-length'])) throw tooLarge();
     const network = networkOf(request.ip);
-    refusals.begin(network);
-    if (!hasProof(headers)) throw nothingHere;
+    // Hooks of one forge come from few addresses, also those of strangers. So a right signature counts although the limit is reached.
+    const over = refusals.over(network);
+    const most = over === null ? undefined : KEPT_BYTES;
+    if (over !== null && Number(headers['content-length'] ?? 0) > KEPT_BYTES) throw over;
+    if (!hasProof(headers)) throw over ?? nothingHere;
+    // A delivery for an unknown project costs the same reads, keys and hashes, so that the time of the answer does not tell them apart.
     const hook = await stores.hooks.get(params.id);
-    const project = hook === null ? null : await stores.projects.get(params.id).catch(orNull);
-    const secret = hook === null ? UNKNOWN : (await vault.open(hook.project_id, HOOK_SECRET, hook.secret)).toString();
-    // A delivery for an unknown project is hashed too, so that the time of the answer does not tell them apart.
-    const check = checkSignature(hook?.forge ?? 'github', { secret, headers, now: now() });
-    const body = await bodies.read(request.raw, check);
-    if (hook === null || project === null || project.deleting_at !== null) throw nothingHere;
+    const project = await stores.projects.get(params.id).catch(orNull);
+    const secret = await (hook === null ? openUnknown() : vault.open(hook.project_id, HOOK_SECRET, hook.secret));
+    const check = checkSignature(hook?.forge ?? 'github', { secret: secret.toString(), headers, now: now() });
+    const body = await bodies.read(request.raw, check, most).catch((error: unknown) => {
+      throw over !== null && error instanceof DomainError && error.code === 'body_too_large' ? over : error;
+    });
     const problem = check.problem();
+    if (hook === null || project === null || project.deleting_at !== null) throw over ?? nothingHere;
     if (problem !== null) {
-      refused(hook, { event: eventOf(hook.forge, headers), reason: problem });
-      throw nothingHere;
+      const refusal = { event: eventOf(hook.forge, headers), reason: problem };
+      // The write must not delay the answer.
+      setImmediate(() => refused(hook, refusal));
+      throw over ?? nothingHere;
     }
-    refusals.takeBack(network);
+    if (over === null) refusals.takeBack(network);
     void reply.removeHeader('connection');
     const judged = judge(readDelivery(hook.forge, headers, body), project);
     const stored = await store(params.id, { ...judged, forge_id: forgeIdOf(hook.forge, headers) });
@@ -125,7 +146,6 @@ export function hookRoutes(route: Define, deps: Deps): void {
   /** Refused deliveries by project within a minute: those that were stored, and the count of those that were not. */
   const notStored = new LRUCache<string, { since: number; stored: number; count: number }>(growingTo(MAX_PROJECTS));
 
-  /** Does not delay the answer: the time of the answer would tell that the project exists. */
   function refused({ project_id }: HookRecord, delivery: { event: string; reason: string }): void {
     telemetry.emit({ what: 'delivery', verdict: 'refused' });
     const at = now();
@@ -144,6 +164,7 @@ export function hookRoutes(route: Define, deps: Deps): void {
 
 /** A secret that proves nothing, for projects without a hook. */
 const UNKNOWN = randomBytes(32).toString('base64url');
+const [OF_NO_PROJECT] = PLATFORM_KEYS;
 
 const orNull = (error: unknown): null => {
   if (error instanceof DomainError && error.code === 'not_found') return null;

@@ -5,8 +5,9 @@ import { STANDARD_SECRET_PREFIX } from '@berth/wire/hook';
 import type { Role } from '@berth/wire/vocabulary';
 import { atLeast, roleIn } from '../../domain/access.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
-import { checkTarget, type TargetRules } from '../../domain/notice-target.ts';
+import { checkTarget, recipientsOf, type TargetRules } from '../../domain/notice-target.ts';
 import { NOTICE_CLAIM_MS, type NoticeRecord, type NotificationRecord, testMessage } from '../../domain/notifications.ts';
+import type { Attempts } from '../auth/attempts.ts';
 import { newId } from '../auth/secrets.ts';
 import type { Caller } from '../auth/callers.ts';
 import type { Define } from '../define.ts';
@@ -18,7 +19,12 @@ import { time } from '../views.ts';
 const SECRET_BYTES = 32;
 const HIDDEN = 'about projects that you may not see';
 
-export function notificationRoutes(route: Define, { stores, vault, settings, sendNotice, uptime, now }: ApiDeps): void {
+type Deps = ApiDeps & {
+  /** Tests by person, and by recipient. */
+  tests: Attempts;
+};
+
+export function notificationRoutes(route: Define, { stores, vault, settings, sendNotice, uptime, now, tests }: Deps): void {
   const rules: TargetRules = settings.notify;
 
   /**
@@ -93,6 +99,9 @@ export function notificationRoutes(route: Define, { stores, vault, settings, sen
   route('testNotification', async ({ params, user, request }) => {
     const notification = await own(params.id, user, 'developer');
     const at = now();
+    // Beside the limit of the notification: many notifications, or one that is created again, must not flood a person.
+    tests.begin(`user ${user.id}`);
+    for (const recipient of recipientsOf(notification.shown)) tests.begin(`recipient ${recipient}`);
     const message = testMessage(notification.name, at);
     const notice = await stores.notifications.addTest(notification.id, message, (await uptime.now()).at + NOTICE_CLAIM_MS);
     const stopped = new AbortController();

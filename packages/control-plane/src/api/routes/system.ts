@@ -3,6 +3,7 @@ import type { SystemReadiness } from '@berth/wire/system';
 import { BERTH_VERSION, OLDEST_AGENT } from '@berth/wire/version';
 import { isLate, lastGood, nextBackupAt, RESTORED, type Restored } from '../../domain/backups.ts';
 import { type Define, SENT } from '../define.ts';
+import type { StaticAnswer } from '../static-answer.ts';
 import type { ApiDeps } from '../deps.ts';
 import type { Holds } from '../holds.ts';
 import type { Metrics } from '../metrics.ts';
@@ -28,7 +29,7 @@ const RESTORED_SHOWN_MS = 7 * 24 * 3_600_000;
 /** `required`: if this part fails, the control plane cannot serve and /readyz answers 503. Other parts are retried by themselves. */
 type Part = SystemReadiness['parts'][number];
 
-type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly Pick<NodeNotes, 'notes'>[]; openapi: object };
+type Deps = ApiDeps & { metrics: Metrics; holds: Holds; nodeNotes: readonly Pick<NodeNotes, 'notes'>[]; openapi: StaticAnswer };
 
 export function systemRoutes(route: Define, deps: Deps): void {
   const { stores, source, loops, settings, metrics, log, limits, now, nodeNotes, vault } = deps;
@@ -236,5 +237,8 @@ export function systemRoutes(route: Define, deps: Deps): void {
     };
   });
 
-  route('openapi', async () => deps.openapi);
+  route('openapi', async ({ request, reply }) => {
+    deps.openapi.send(request, reply);
+    return SENT;
+  });
 }

@@ -107,6 +107,14 @@ async function checkShare({ system }: Context, path: string): Promise<Result[]> 
         'mount it with hard, or with ro (docs/nfs.md)',
       ),
     );
+  if (mount !== null && !mount.options.includes('ro') && !mount.options.includes('nosuid'))
+    results.push(
+      finding(
+        `the share at ${path} is mounted writable and without nosuid`,
+        'a program that a project marks setuid on the share can run as root for other users of this machine',
+        'mount it with nosuid,nodev (docs/nfs.md)',
+      ),
+    );
   if (mount !== null && NETWORK.test(mount.type)) results.push(...(await checkOrder({ system }, mount.point)));
   return results;
 }
