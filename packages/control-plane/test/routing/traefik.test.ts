@@ -6,7 +6,7 @@ import { type DynamicConfig, dynamicConfig, type RoutingSettings } from '../../s
 
 const SETTINGS: RoutingSettings = { baseDomain: 'berth.test', authServiceUrl: 'http://auth:4180', acmeResolver: 'letsencrypt' };
 /** Each project has a port of its own. */
-const portOf = (name: string): number => 32_001 + ([...name].reduce((sum, c) => sum + c.charCodeAt(0), 0) % 4096) - 442;
+const portOf = (name: string): number => 32_001 + (Buffer.from(name).reduce((sum, byte) => sum + byte, 0) % 4096) - 442;
 const route = (over: Partial<PublishedRoute> = {}): PublishedRoute => ({
   project_id: 'p1',
   project_name: 'shop',
