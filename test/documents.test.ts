@@ -1,6 +1,8 @@
 /** Documents: links lead to existing targets, the index lists every page, each page begins with its purpose, lines are not too long. */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { ProjectCreate } from '@berth/wire/project';
+import { BuildPayload, DeployPayload } from '@berth/wire/task';
 import { describe, expect, test } from 'vitest';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
@@ -139,4 +141,13 @@ test('docs/troubleshooting.md quotes messages that Berth writes', () => {
     .flatMap((row) => [...(row.split(' | ')[0] ?? '').matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
   expect(quoted.length).toBeGreaterThan(20);
   expect(quoted.filter((text) => !text.split('…').every((part) => sources.includes(part.trim())))).toEqual([]);
+});
+
+test('the contract says of each field what an agent does that knows only the contract', () => {
+  const section = textOf('docs/contract.md').split('## 10. ')[1] ?? '';
+  const firsts = [...section.matchAll(/^\| ([^|]+) \|/gm)].flatMap(([, cell = '']) =>
+    [...cell.matchAll(/`(\w+)`/g)].map(([, name = '']) => name),
+  );
+  const fields = [ProjectCreate, BuildPayload, DeployPayload].flatMap(({ properties }) => Object.keys(properties));
+  expect(firsts.toSorted()).toEqual([...new Set(fields)].toSorted());
 });

@@ -85,6 +85,7 @@ export const FAILURES = {
   build_target_missing: 'The Dockerfile has no stage with the name of the build target',
   build_step_failed: 'A step of the Dockerfile failed',
   build_base_image: 'A base image could not be pulled',
+  wrong_commit: 'The builder built another commit than the requested one',
   build_timeout: 'The build exceeded its time limit',
   build_frontend_refused: 'The Dockerfile requests a frontend (# syntax=) that the builder does not allow',
   build_image_refused: 'The Dockerfile uses an image that the builder does not allow',

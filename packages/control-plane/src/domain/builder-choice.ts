@@ -10,7 +10,10 @@ import type { DeploymentRecord } from './records.ts';
  */
 export type BuilderChoice = { node: NodeFact } | { node: null; why: string; plain: string; busy: boolean; cannot: boolean };
 
-/** Returns the builder of the last build if it has a free slot, because its cache is warm; else the least busy one. */
+/**
+ * Returns the builder of the last build if it has a free slot, because its cache is warm; else the least busy one. A contract-only one is
+ * chosen only if no other is free: it knows neither commits nor submodules.
+ */
 export function chooseBuilder(
   deployment: Pick<DeploymentRecord, 'losses'>,
   nodes: readonly NodeFact[],
@@ -30,6 +33,7 @@ export function chooseBuilder(
     .map((b) => b.node)
     .sort(
       (a, b) =>
+        Number(a.agent_version === null) - Number(b.agent_version === null) ||
         Number(b.id === lastBuilderId) - Number(a.id === lastBuilderId) ||
         a.open_builds - b.open_builds ||
         (a.hostname < b.hostname ? -1 : 1),

@@ -29,11 +29,19 @@ export function judge({ event, refs }: Received, { branch, deploy_on_push }: Set
   if (first !== undefined && own === undefined)
     return refs?.every((ref) => ref.kind === 'tag') === true
       ? skip('the event is a tag, not a push to a branch', 'tag')
-      : skip(`the push is to ${first.name}; the project deploys ${branch}`);
+      : skip(otherBranch(first.name, branch));
   if (own?.deleted === true) return skip(`the push deleted the branch ${branch}`);
   if (!deploy_on_push) return skip('deploy_on_push is off');
   return { event, ...named, skip: null };
 }
+
+/** Returns why a delivery that waits is skipped now that the settings of its project may have changed; null: it still waits. */
+export function judgeAgain(waiting: { branch: string | null }, { branch, deploy_on_push }: Settings): string | null {
+  if (!deploy_on_push) return 'deploy_on_push is off';
+  return waiting.branch === null || waiting.branch === branch ? null : otherBranch(waiting.branch, branch);
+}
+
+const otherBranch = (pushed: string, deployed: string): string => `the push is to ${pushed}; the project deploys ${deployed}`;
 
 /** Names an event for a sentence, with its article. */
 const nounOf = (event: string): string => (['tag', 'ping', 'merge request'].includes(event) ? `a ${event}` : `“${event}”`);

@@ -20,7 +20,7 @@ import type { DeployPayload } from '@berth/wire/task';
 import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/vocabulary';
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
-import { needsOf } from '../domain/build-needs.ts';
+import { builtOtherwise, commitNeeds, ignoredSettings, limitNeeds, needsOf } from '../domain/build-needs.ts';
 import { finalName } from '../domain/container-name.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
@@ -298,6 +298,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
   const needs = [
     ...needsOf(d.settings, facts.gitCredentials ?? { deployKey: false, tokenHost: null }),
     ...secretNeeds(facts.secrets, 'builder'),
+    ...commitNeeds(d),
   ];
   const choice = chooseBuilder(d, facts.nodes, facts.lastBuilderId, facts.now, facts.limits, needs);
   if (choice.node === null && choice.cannot) return fail(draft, d, failure('agent_cannot', choice.plain));
@@ -306,6 +307,9 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
     return choice.busy ? waitForOwnWork(draft, d, choice.why) : waitForNode(draft, d, 'builder', 'no_builder', choice);
   createBuildTask(draft, d, choice.node);
   draft.move(d, 'building', { builder_id: choice.node.id }, `build assigned to ${choice.node.hostname}`);
+  const otherwise = isBerthAgent(choice.node) ? null : builtOtherwise(d);
+  if (otherwise !== null)
+    draft.addLine(d, 'contract', `the agent of ${choice.node.hostname} implements only the contract: it ${otherwise}`);
 }
 
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,6 +322,8 @@ function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: 
   if (report.status === 'failed') return reassignOrFail(draft, d, failureOf(report), 'builder');
   const image_tag = report.image_tag ?? null;
   const commit = report.commit ?? /:([0-9a-f]{40}|[0-9a-f]{64})$/.exec(image_tag ?? '')?.[1] ?? null;
+  const other = otherCommit(draft, d, commit);
+  if (other !== null) return fail(draft, d, failure('wrong_commit', other));
   draft.move(
     d,
     'built',
@@ -333,6 +339,21 @@ function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: 
     },
     `built and pushed as ${image_tag}`,
   );
+}
+
+/**
+ * Returns why the image is not what was requested, or null. A contract-only builder builds the tip of the branch, which may be newer than
+ * the commit of the push: then the story says so.
+ */
+function otherCommit(draft: Draft, d: DeploymentRecord, commit: string | null): string | null {
+  if (d.requested_commit === null || commit === d.requested_commit) return null;
+  const builder = draft.node(d.builder_id);
+  const name = builder?.hostname ?? 'the builder';
+  const built = `${name} built ${commit === null ? 'a commit that it did not name' : `commit ${commit}`} instead of commit ${d.requested_commit}`;
+  const isExpected = builder !== undefined && !isBerthAgent(builder) && d.trigger === 'hook';
+  if (!isExpected) return built;
+  draft.addLine(d, 'contract', `${built}: its agent implements only the contract and builds the tip of branch ${d.settings.branch}`);
+  return null;
 }
 
 // ── built ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -358,7 +379,12 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
   endVoidMove(draft);
   const pin = pinOf(draft, d);
   const leaves = leavingNode(draft, pin);
-  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...(leaves === null ? [] : [moveNeed])];
+  const needs = [
+    ...secretNeeds(facts.secrets, 'deploy'),
+    ...volumeNeeds(d.settings),
+    ...limitNeeds(d.settings),
+    ...(leaves === null ? [] : [moveNeed]),
+  ];
   const cannot = noNodeCan(needs, facts.nodes);
   if (cannot !== null) return fail(draft, d, failure('agent_cannot', cannot));
   const away = volumesAway(draft, pin);
@@ -403,6 +429,13 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
     `assigned to ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, to replace deployment ${running.generation}`}`,
   );
+  const ignored = isBerthAgent(node) ? [] : ignoredSettings(d.settings);
+  if (ignored.length > 0)
+    draft.addLine(
+      d,
+      'contract',
+      `the agent of ${node.hostname} implements only the contract: ${ignored.join(', ')} ${ignored.length === 1 ? 'has' : 'have'} no effect there`,
+    );
 }
 
 /**
@@ -445,7 +478,7 @@ function moveFailed(draft: Draft, d: DeploymentRecord, nodeId: string, { error, 
 
 /** Whether another node could take the volumes now. */
 function canReceive({ facts }: Draft, d: DeploymentRecord, losses: DeploymentRecord['losses']): boolean {
-  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), moveNeed];
+  const needs = [...secretNeeds(facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...limitNeeds(d.settings), moveNeed];
   const question = { wanted: wantedOf(d.settings.datasets, facts.datasets), losses, runsOn: null, stays: false, arch: d.image_arch, needs };
   return choose(question, facts.nodes, facts).winner !== null;
 }

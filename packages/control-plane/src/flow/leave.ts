@@ -9,6 +9,7 @@
  *
  * A start that is requested meanwhile waits for the end of the copy. Pure.
  */
+import { limitNeeds } from '../domain/build-needs.ts';
 import { wantedOf } from '../domain/mounts.ts';
 import { choose, whyNone } from '../domain/placement.ts';
 import type { DeploymentRecord, NodeRecord } from '../domain/records.ts';
@@ -60,7 +61,7 @@ export function volumesLeave(draft: Draft, d: DeploymentRecord): void {
   if (d.stopped_first !== 'stopped') return setWaiting(draft, d, 'its volumes move when its container has stopped');
   const arrived = incomingOf(draft, pin);
   if (arrived !== null && isProven(pin, arrived)) return useCopy(draft, d);
-  const needs = [...secretNeeds(draft.facts.secrets, 'deploy'), ...volumeNeeds(d.settings), moveNeed];
+  const needs = [...secretNeeds(draft.facts.secrets, 'deploy'), ...volumeNeeds(d.settings), ...limitNeeds(d.settings), moveNeed];
   const cannot = noNodeCan(needs, nodes);
   if (cannot !== null) return setWaiting(draft, d, cannot);
   const wanted = wantedOf(d.settings.datasets, draft.facts.datasets);

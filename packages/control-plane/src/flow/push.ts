@@ -6,9 +6,12 @@
  *                  │  └ no agent can look, or looks keep failing: deployed without a look
  *                  └ deliveries that arrived after the look was requested wait for the next one
  *
+ * When settings of the project change meanwhile, the waiting deliveries are judged again, and an open look that read another branch or
+ * repository ends: its report says nothing about the present settings.
+ *
  * At most one look of a project is open. A look covers all deliveries that waited at its start, so many pushes need few looks.
  */
-import { LOOK_CAPABILITY, type LookResult } from '@berth/wire/look';
+import { LOOK_CAPABILITY, type LookPayload, type LookResult } from '@berth/wire/look';
 import type { FailureCode } from '@berth/wire/errors';
 import type { TaskReport } from '@berth/wire/task';
 import { type DeliveryRecord, type PushChange, type Pushes, REPLACED } from '../domain/hooks.ts';
@@ -16,6 +19,8 @@ import type { Facts, NodeFact } from '../domain/facts.ts';
 import { refusal } from '../domain/placement.ts';
 import type { Plan } from '../domain/plan.ts';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
+import { stableJson } from '../domain/stable-json.ts';
+import { judgeAgain } from './delivery.ts';
 import { createDraft, type Draft } from './draft.ts';
 import type { LossReason } from './events.ts';
 import { MAX_SUPERSEDED_BUILDS, isBefore, request } from './deployment.ts';
@@ -34,6 +39,8 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
   const { project, tasks, uptime, limits } = facts;
   if (pushes === null || pushes.waiting.length === 0 || project.deleting_at !== null) return null;
   if (project.stopped_at !== null) return skipStopped({ covered: pushes.waiting }, facts);
+  const outdated = judgedAgain(pushes, facts);
+  if (outdated !== null) return outdated;
   if (tasks.some((t) => t.kind === 'look') || pushes.hook.look_not_before > uptime.at || mustWait(facts)) return null;
   const node = chooseLooker(pushes.hook.look_failed_on, facts);
   if (node === null)
@@ -48,9 +55,7 @@ export function checkPushes(pushes: Pushes | null, facts: Facts): Plan | null {
     payload: {
       project_id: project.id,
       project: project.name,
-      git_url: project.git_url,
-      branch: project.branch,
-      watch_paths: project.watch_paths,
+      ...lookedAt(project),
       bases: project.watch_paths.length === 0 ? [] : basesOf(facts).slice(0, MAX_BASES),
     },
   });
@@ -78,6 +83,30 @@ const commitOf = (d: DeploymentRecord): string | null => d.commit ?? d.requested
 /** Commits that run or may run soon. */
 const basesOf = ({ live }: Facts): string[] => [...new Set(live.map(commitOf).filter((c) => c !== null))];
 
+type Looked = Pick<LookPayload, 'git_url' | 'branch' | 'watch_paths'>;
+const lookedAt = ({ git_url, branch, watch_paths }: Looked): Looked => ({ git_url, branch, watch_paths });
+/** Returns whether the look reads what the project deploys now. */
+const isPresent = ({ payload }: TaskRecord, project: Looked): boolean =>
+  'watch_paths' in payload && stableJson(lookedAt(payload)) === stableJson(lookedAt(project));
+
+/**
+ * Skips the waiting deliveries that the present settings do not deploy, and ends an open look at something else. Returns null if neither is
+ * necessary.
+ */
+function judgedAgain({ waiting }: Pushes, facts: Facts): Plan | null {
+  const { project, tasks } = facts;
+  const { plan, task: end } = createDraft(facts, 'look');
+  const skipped = waiting.map((d) => ({ id: d.id, why: judgeAgain(d, project) })).filter(({ why }) => why !== null);
+  const left = waiting.length - skipped.length;
+  const looks = tasks.filter((t) => t.kind === 'look' && (left === 0 || !isPresent(t, project)));
+  for (const look of looks) end({ id: look.id, attempt: look.attempt, end: 'cancelled' });
+  if (skipped.length + looks.length === 0) return null;
+  const verdicts = skipped.map(({ id, why }) => ({ delivery_id: id, verdict: 'skipped' as const, reason: why, deployment_id: null }));
+  // Failures of that look say nothing about the next one.
+  plan.push = { set: looks.length > 0 ? DONE : {}, verdicts, replaced: null };
+  return plan;
+}
+
 /** Applies the report of a look. `pushes` is null if the hook was deleted meanwhile. */
 export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushes | null, facts: Facts): Plan {
   const ended = (plan: Plan): Plan => {
@@ -86,6 +115,10 @@ export function lookReported(task: TaskRecord, report: TaskReport, pushes: Pushe
   };
   const covered = pushes?.waiting.filter((d) => d.seq <= pushes.hook.look_upto) ?? [];
   if (pushes === null || covered.length === 0) return ended(createDraft(facts, 'look').plan);
+  const others = facts.tasks.filter((t) => t.id !== task.id);
+  const outdated = judgedAgain(pushes, { ...facts, tasks: others });
+  // The deliveries that are left get a new look.
+  if (outdated !== null || !isPresent(task, facts.project)) return ended(outdated ?? createDraft(facts, 'look').plan);
   if (report.status === 'failed') {
     const { code, message } = failureOf(report);
     if (code === 'git_unknown_branch') return ended(skip({ pushes, covered, tip: null, reason: message, by: null }, facts));
@@ -109,7 +142,7 @@ export function lookLost(task: TaskRecord, why: LossReason, pushes: Pushes | nul
         ? `${name} stopped reporting`
         : `${name} did not end the check in time`;
   const plan =
-    pushes === null || covered.length === 0
+    pushes === null || covered.length === 0 || !isPresent(task, facts.project)
       ? createDraft(facts, 'look').plan
       : lookFailed({ pushes, covered, why: text, isPassing: true, on: task.node_id }, facts);
   const lease = why === 'lease' || why === 'attempts' ? { lease_expires_at: task.lease_expires_at } : {};

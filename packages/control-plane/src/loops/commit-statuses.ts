@@ -34,6 +34,9 @@ export const commitStatuses =
       const { project_id, seq, state, commit, description, deployment_id } = status;
       const [project] = await stores.projects.getMany([project_id]);
       const token = project === undefined ? null : await tokenOf(project_id);
+      // A commit of the repository before `git_url` changed says nothing to the forge of the present one.
+      const [deployment] = await stores.deployments.getMany([deployment_id]);
+      if (project !== undefined && deployment?.settings.git_url !== project.git_url) return stores.commitStatuses.drop(seq);
       const hook = await stores.hooks.get(project_id);
       const target = project === undefined || token === null ? null : statusTarget(project.git_url, hook?.forge ?? null, token.apiUrl);
       if (project === undefined || token === null || target === null) return stores.commitStatuses.drop(seq);

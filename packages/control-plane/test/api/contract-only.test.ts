@@ -3,12 +3,15 @@ import { silentLogger } from '@berth/kit/log';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Node } from '@berth/wire/node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { emptyPlan } from '../../src/domain/plan.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';
 import { removals } from '../../src/loops/removals.ts';
 import { type Api, createApi, createProject, deploy, register, sha, tick } from './harness.ts';
 
 type Task = { id: string; kind: string; payload: Record<string, unknown> };
+
+const HOOK = { note: null, rollbackOf: null, idempotency: null, trigger: 'hook' } as const;
 
 let api: Api;
 beforeEach(async () => void (api = await createApi()));
@@ -195,13 +198,11 @@ describe('containers that nobody can remove are named', () => {
     await api.call('deleteProject', { params: { id: w.project } });
     await loops();
     expect(await leftOn(w.home)).toEqual(['svc-shop']);
-    const other = await createProject(api);
-    const id = await deploy(api, other);
-    await tick(api, id);
-    await complete(w.builder, { image_tag: `registry.test:5000/shop:${sha('c')}` });
-    await tick(api, id);
-    expect(await leftOn(w.home)).toEqual(['svc-shop']);
-    await w.started(id, 31_003);
+    // Another project gets the prefix later.
+    const other = await createProject(api, { name: 'other', domain_prefix: 'other' });
+    const replaced = { node_id: w.home, container: 'svc-shop', project_id: other };
+    const { project } = await api.stores.flow.facts(other);
+    await api.stores.flow.commit({ ...emptyPlan(project, Date.now(), 0), unmanaged: [{ replaced }] });
     expect(await leftOn(w.home)).toEqual([]);
   });
 
@@ -218,5 +219,83 @@ describe('containers that nobody can remove are named', () => {
     expect(await leftOn(w.home)).toEqual([]);
     const events = JSON.stringify(await api.stores.events.read(null, 50));
     expect(events).toContain('admin@example.com confirmed that svc-shop on cn is removed');
+  });
+});
+
+describe('a builder builds what was requested, or says that it does not', () => {
+  const commit = sha('wanted');
+  const reportOf = (name: string) => ({ image_tag: `registry.test:5000/shop:${sha(name)}` });
+
+  it('the commit of a person is not given to it', async () => {
+    const w = await world();
+    const id = await deploy(api, w.project, { commit });
+    await tick(api, id);
+    expect(await get(id)).toMatchObject({
+      status: 'failed',
+      error: { code: 'agent_cannot', message: expect.stringContaining(`build commit ${commit.slice(0, 12)}`) },
+    });
+    expect(await tasks(w.builder)).toEqual([]);
+  });
+
+  it('the commit of a push is built as the tip of the branch: the story says so, and which commit it was', async () => {
+    const w = await world();
+    const { deployment } = await api.driver.request({ ...HOOK, projectId: w.project, commit });
+    await tick(api, deployment.id);
+    expect(await story(deployment.id)).toContain('implements only the contract: it builds the tip of branch main');
+    await complete(w.builder, reportOf('newer'));
+    expect(await get(deployment.id)).toMatchObject({ status: 'built', commit: sha('newer') });
+    expect(await story(deployment.id)).toContain(`cb built commit ${sha('newer')} instead of commit ${commit}`);
+  });
+
+  it('a builder with an agent of Berth is preferred, and fails with another commit', async () => {
+    const w = await world();
+    const berth = await register(api, { hostname: 'zz-builder' });
+    const { deployment } = await api.driver.request({ ...HOOK, projectId: w.project, commit });
+    await tick(api, deployment.id);
+    expect(await tasks(w.builder)).toEqual([]);
+    const [task] = await tasks(berth);
+    const claim = await api.call('agentStart', { params: { id: task?.id ?? '' } });
+    const headers = { 'x-lease-token': String(claim.json['lease_token']) };
+    const body = { status: 'completed', ...reportOf('other'), commit: sha('other') };
+    await api.call('agentComplete', { params: { id: task?.id ?? '' }, headers, body });
+    expect(await get(deployment.id)).toMatchObject({ status: 'failed', error: { code: 'wrong_commit' } });
+  });
+
+  it('submodules are named once; without them nothing is', async () => {
+    const w = await world();
+    const id = await w.built('a');
+    for (let i = 0; i < 3; i++) await tick(api, id);
+    expect((await story(id)).match(/need not fetch submodules/g)).toHaveLength(1);
+    await patch(w.project, { submodules: false });
+    const next = await deploy(api, w.project);
+    await tick(api, next);
+    expect(await get(next)).toMatchObject({ status: 'failed', error: { code: 'agent_cannot' } });
+  });
+});
+
+describe('settings that a contract-only deploy agent does not know', () => {
+  it.each([{ memory_bytes: 64_000_000 }, { cpus: 0.5 }])('%j is a limit of the node: agent_cannot', async (settings) => {
+    const w = await world(settings);
+    const id = await w.built('a');
+    expect(await get(id)).toMatchObject({
+      status: 'failed',
+      error: { code: 'agent_cannot', message: expect.stringContaining(`apply ${Object.keys(settings)[0]}`) },
+    });
+    const place = await api.call('placement', { query: { project_id: w.project } });
+    expect(place.json).toMatchObject({ winner: null });
+  });
+
+  it('a node with an agent of Berth gets the project instead', async () => {
+    const w = await world({ memory_bytes: 64_000_000 });
+    const away = await register(api, { hostname: 'node-2', role: 'deploy', host_ip: '10.0.0.2', free_storage: 1 });
+    await w.built('a');
+    expect((await tasks(away)).map((t) => t.payload['memory_bytes'])).toEqual([64_000_000]);
+  });
+
+  it('the others are named once in the story', async () => {
+    const w = await world({ health_path: '/healthz', stop_grace_seconds: 60, drain_seconds: 5 });
+    const id = await w.built('a');
+    for (let i = 0; i < 3; i++) await tick(api, id);
+    expect((await story(id)).match(/health_path, stop_grace_seconds have no effect there/g)).toHaveLength(1);
   });
 });

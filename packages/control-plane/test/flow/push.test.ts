@@ -6,7 +6,7 @@ import type { Facts } from '../../src/domain/facts.ts';
 import type { TaskRecord } from '../../src/domain/records.ts';
 import { judge } from '../../src/flow/delivery.ts';
 import { checkPushes, lookLost, lookReported } from '../../src/flow/push.ts';
-import { builder, COMMIT, facts, NOW, on, project } from './fixtures.ts';
+import { builder, COMMIT, facts, NOW, on, project, SETTINGS } from './fixtures.ts';
 
 const TIP = 'c'.repeat(40);
 const OTHER = 'd'.repeat(40);
@@ -51,7 +51,7 @@ const look = (over: Partial<TaskRecord<'look'>> = {}): TaskRecord<'look'> => ({
   deployment_id: null,
   node_id: 'b1',
   attempt: 1,
-  payload: { project_id: 'p1', project: 'shop', git_url: '', branch: 'main', watch_paths: [], bases: [] },
+  payload: { project_id: 'p1', project: 'shop', git_url: SETTINGS.git_url, branch: 'main', watch_paths: [], bases: [] },
   lease_token: 't',
   lease_expires_at: NOW + 1,
   queue_deadline_at: NOW,
@@ -64,6 +64,9 @@ const look = (over: Partial<TaskRecord<'look'>> = {}): TaskRecord<'look'> => ({
   finished_at: null,
   ...over,
 });
+/** A look that read the paths of the project. */
+const lookOf = ({ watch_paths }: { watch_paths: string[] }): TaskRecord<'look'> =>
+  look({ payload: { ...look().payload, watch_paths } as TaskRecord<'look'>['payload'] });
 const found = (over: { skip_mark?: string | null; changes?: unknown[]; commit?: string } = {}): TaskReport => ({
   status: 'completed',
   commit: over.commit ?? TIP,
@@ -176,7 +179,8 @@ describe('the report of a look', () => {
       /nothing under src, docs changed/,
     ],
   ])('skips the deliveries if %s', (_, over, report, reason) => {
-    const plan = lookReported(look(), report, pushes([delivery(1)]), withLook(over));
+    const given = withLook(over);
+    const plan = lookReported(lookOf(given.project), report, pushes([delivery(1)]), given);
     expect(plan.createDeployment).toBeNull();
     expect(verdictsOf(plan)['e1']).toEqual(['skipped', expect.stringMatching(reason)]);
   });
@@ -200,7 +204,7 @@ describe('the report of a look', () => {
     ],
   ])('deploys if %s', (_, live, changes) => {
     const plan = lookReported(
-      look(),
+      lookOf({ watch_paths: ['src'] }),
       found({ changes }),
       pushes([delivery(1)]),
       withLook({ live, project: project({ watch_paths: ['src'] }) }),
@@ -286,5 +290,48 @@ describe('a stopped project', () => {
     const plan = lookReported(look(), given, pushes([delivery(1, { commit: TIP })], { look_tries: 9 }), stopped);
     expect(reasons(plan)).toEqual([['e1', 'skipped', why]]);
     expect(plan.createDeployment).toBeNull();
+  });
+});
+
+describe('settings that change while deliveries wait', () => {
+  const given = pushes([delivery(1), delivery(2, { branch: null })], { look_tries: 2 });
+  const changes = [{ branch: 'production' }, { git_url: 'https://git.example/other.git' }, { watch_paths: ['web'] }];
+
+  it.each(changes)('%j: the report of the look decides nothing, and the next look reads what the project deploys now', (change) => {
+    const changed = { project: project(change) };
+    for (const report of [found(), failed('git_unknown_branch')]) {
+      const plan = lookReported(look(), report, given, withLook(changed));
+      expect(plan).toMatchObject({ createDeployment: null, changeTasks: [{ id: 'l1', end: report.status }] });
+      expect(Object.keys(verdictsOf(plan))).toEqual('branch' in change ? ['e1'] : []);
+    }
+    const lost = lookLost(look(), 'lease', given, withLook(changed));
+    expect(lost).toMatchObject({ createDeployment: null, push: null, changeTasks: [{ id: 'l1', end: 'lost' }] });
+    const again = checkPushes(pushes([delivery(2, { branch: null })]), withLook({ ...changed, tasks: [] }));
+    expect(again?.createTasks).toMatchObject([{ kind: 'look', payload: change }]);
+  });
+
+  it.each(changes)('%j: an open look ends at once', (change) => {
+    const plan = checkPushes(given, withLook({ project: project(change) }));
+    expect(plan).toMatchObject({ createTasks: [], changeTasks: [{ id: 'l1', end: 'cancelled' }], push: { set: { look_tries: 0 } } });
+  });
+
+  it('a delivery of the branch before is skipped, and one that names no branch waits on', () => {
+    const plan = checkPushes(given, withLook({ tasks: [], project: project({ branch: 'production' }) }));
+    expect(verdictsOf(plan)).toEqual({ e1: ['skipped', 'the push is to main; the project deploys production'] });
+  });
+
+  it('deploy_on_push: false skips all of them at once, and ends the look', () => {
+    const off = { project: project({ deploy_on_push: false }) };
+    for (const tasks of [[look()], []])
+      expect(checkPushes(given, withLook({ ...off, tasks }))).toMatchObject({
+        createDeployment: null,
+        createTasks: [],
+        changeTasks: tasks.map(({ id }) => ({ id, end: 'cancelled' })),
+        push: { verdicts: [{ verdict: 'skipped', reason: 'deploy_on_push is off' }, { verdict: 'skipped' }] },
+      });
+    const plan = lookReported(look(), found(), given, withLook(off));
+    expect(plan.createDeployment).toBeNull();
+    expect(Object.keys(verdictsOf(plan))).toEqual(['e1', 'e2']);
+    expect(checkPushes(given, withLook({ ...off, tasks: [], nodes: [] }))).toMatchObject({ createDeployment: null });
   });
 });

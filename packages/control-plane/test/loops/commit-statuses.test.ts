@@ -53,6 +53,17 @@ const sent = (): [string, string][] => received.map(({ state, description }) => 
 const shown = async (id: string) => (await api.call('getDeployment', { params: { id } })).json['commit_status'];
 
 describe('a deployment', () => {
+  it('of the repository before git_url changed is not reported to the present forge', async () => {
+    await setToken();
+    await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } });
+    await api.call('patchProject', { params: { id: project }, body: { git_url: 'https://git.example.com/other.git' } });
+    await setToken();
+    await loop();
+    expect(received).toEqual([]);
+    await api.call('createDeployment', { params: { id: project }, body: { commit: sha('d') } });
+    await loop();
+    expect(received.map(({ url }) => url)).toEqual([expect.stringContaining('other')]);
+  });
   it('of a project with a token and a known forge is pending, then a success', async () => {
     await setToken();
     const id = (await api.call('createDeployment', { params: { id: project }, body: { commit: COMMIT } })).json['id'] as string;

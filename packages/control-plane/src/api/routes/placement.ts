@@ -1,6 +1,7 @@
 /** Returns which node the scheduler would choose for a project, and why. Changes nothing. */
 import { wantedOf } from '../../domain/mounts.ts';
 import { place } from '../../domain/placement.ts';
+import { limitNeeds } from '../../domain/build-needs.ts';
 import { currentCopy, volumeNeeds } from '../../domain/volumes.ts';
 import { secretNeeds } from '../../flow/secrets.ts';
 import type { Define } from '../define.ts';
@@ -13,7 +14,7 @@ export function placementRoutes(route: Define, { stores, limits, now, cacheIndex
     const { node_id: runsOn, image_arch: arch } =
       running === undefined ? { node_id: null, image_arch: null } : await stores.deployments.get(running);
     const wanted = wantedOf(project.datasets, await stores.datasets.facts());
-    const needs = [...secretNeeds(await stores.secrets.list(project.id), 'deploy'), ...volumeNeeds(project)];
+    const needs = [...secretNeeds(await stores.secrets.list(project.id), 'deploy'), ...volumeNeeds(project), ...limitNeeds(project)];
     const copy = project.volumes.length === 0 ? null : currentCopy(await stores.volumes.ofProject(project.id));
     const home = copy === null || copy.names.length === 0 ? null : copy.node_id;
     const question = { wanted, losses: [], runsOn, arch, stays: project.replace === 'recreate', needs, home };

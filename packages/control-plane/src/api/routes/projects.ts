@@ -83,6 +83,8 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
       call.user.access,
     );
     changes.notify('policy', 'events', ...(given.members === undefined ? [] : (['access'] as const)));
+    // Pushes that wait are judged again.
+    if (PUSH_SETTINGS.some((name) => given[name] !== undefined)) changes.notify('work');
     if (given.auth_required !== undefined || domains !== undefined) await publishRoutes();
     return view(project, call);
   }
@@ -153,6 +155,9 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     return { ...(await view(project, call)), unmanaged: left.map((c) => unmanagedView(c, nodes.get(c.node_id) ?? c.node_id)) };
   });
 }
+
+/** Settings that decide about a push. */
+const PUSH_SETTINGS = ['git_url', 'branch', 'deploy_on_push', 'watch_paths'] as const;
 
 /** Only admins can list users, so only they can name members. A developer could also lock out everybody else. */
 function refuseMembers({ members }: Pick<ProjectPatch, 'members'>, user: Caller): void {
