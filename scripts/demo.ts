@@ -156,7 +156,7 @@ async function main(exitAfter: boolean): Promise<void> {
   undo.push({ what: 'Berth’s processes', run: () => berth.stop() });
   printLine('control plane, gateway, builder, two deploy nodes and proxy are ready');
 
-  printHeading('Four projects, from a git repository to an address');
+  printHeading('Seven projects: the first four, from a git repository to an address');
   await deployExamples(berth, git);
   printHeading('Two projects that read a dataset on shared storage');
   const placed = await demonstrateData({

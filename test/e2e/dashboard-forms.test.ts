@@ -8,7 +8,9 @@ import { findProgram, repositoryRoot } from '@berth/testbed/config';
 import { waitFor } from '@berth/testbed/wait';
 import type { Route } from '@berth/wire/route';
 import { ROUTES, type RouteName } from '@berth/wire/routes';
+import { ProjectPatch } from '@berth/wire/project';
 import { serveMock } from '../../packages/dashboard/mock/serve.ts';
+import { ELSEWHERE, FORM } from '../../packages/dashboard/src/parts/project-fields.ts';
 import { commandProblem } from '../known-command.ts';
 import { shippedRules } from '../shipped-rules.ts';
 import { buildDashboard } from '../../scripts/lib/dashboard.ts';
@@ -253,7 +255,49 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       },
     },
     {
-      change: 'project-tabs save patchProject',
+      change: 'project-tabs addVolume patchProject',
+      path: '/projects/explorer/data',
+      act: async () => {
+        await fill('Volume', 'uploads');
+        await fill('Path in the container', '/var/uploads');
+        await press('Add the volume');
+      },
+      field: 'volumes[0].mount_path',
+    },
+    {
+      change: 'project-tabs removeVolume patchProject',
+      path: '/projects/labels/data',
+      act: () => choose('Actions for uploads', 'Remove from the project'),
+    },
+    {
+      change: 'project-tabs addDataset patchProject',
+      path: '/projects/explorer/data',
+      act: async () => {
+        await select('Dataset', 'd-genomes');
+        await press('Add the dataset');
+      },
+      field: 'datasets[1].dataset_id',
+    },
+    {
+      change: 'project-tabs removeDataset patchProject',
+      path: '/projects/explorer/data',
+      act: () => choose('Actions for stations', 'Remove from the project'),
+    },
+    { change: 'git-access create createDeployKey', path: '/projects/shop/settings', act: () => press('Create a deploy key') },
+    { change: 'git-access remove deleteDeployKey', path: '/projects/explorer/settings', act: () => press('Delete the deploy key') },
+    {
+      change: 'git-access put putGitToken',
+      path: '/projects/explorer/settings',
+      act: async () => {
+        await fill('Token', 'x');
+        await press('Set the git token');
+      },
+      field: 'username',
+    },
+    { change: 'git-access remove deleteGitToken', path: '/projects/explorer/settings', act: () => press('Delete the git token') },
+    { change: 'deployment again createDeployment', path: '/deployments/dep-shop-22', act: () => press('Deploy again') },
+    {
+      change: 'project-settings save patchProject',
       path: '/projects/explorer/settings',
       act: async () => {
         await fill('Branch', 'next');
@@ -262,7 +306,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       field: 'branch',
     },
     {
-      change: 'project-tabs remove deleteProject',
+      change: 'project-settings remove deleteProject',
       path: '/projects/explorer/settings',
       act: async () => {
         await press('Delete …');
@@ -517,6 +561,178 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     });
   });
 
+  describe('a new project', () => {
+    beforeEach(start);
+    const created = async () => (await (await fetch(`${mock.url}/api/projects/x`)).json()) as Record<string, unknown>;
+    /** The answer of a builder: one branch `master`, a Dockerfile that exposes 3000. */
+    const finds = async (branch: string, port: number): Promise<void> => {
+      await page.route('**/api/repository-looks', (sent) => {
+        const asked = sent.request().postDataJSON() as { git_url: string; branch: string | null };
+        const at = new Date().toISOString();
+        const found = {
+          ...{
+            default_branch: branch,
+            branches: [branch],
+            branches_left_out: 0,
+            branch,
+            commit: 'a'.repeat(40),
+            submodules: false,
+            lfs: false,
+          },
+          dockerfiles: [{ path: 'Dockerfile', ports: [port], targets: [] }],
+          dockerfiles_left_out: 0,
+        };
+        const body = { id: null, ...asked, branch: null, project_id: null, state: 'done', created_at: at, found, error: null };
+        return sent.fulfill({ status: 201, contentType: 'application/json', body: JSON.stringify(body) });
+      });
+    };
+
+    it('somebody who pastes an address and presses the button at once gets the branch and the port of the repository', async () => {
+      await finds('master', 3000);
+      await open('/projects/new');
+      await field('Git address').fill('https://git.example.org/x.git');
+      await page.keyboard.press('Enter');
+      await page.getByRole('heading', { level: 1, name: 'x #1' }).waitFor();
+      expect(await created()).toMatchObject({ branch: 'master', container_port: 3000 });
+    });
+
+    it('a typed value stays, and the builder’s answer fills in the others', async () => {
+      await finds('master', 3000);
+      await open('/projects/new');
+      await fill('Branch', 'release');
+      await field('Git address').fill('https://git.example.org/x.git');
+      await page.keyboard.press('Enter');
+      await page.getByRole('heading', { level: 1, name: 'x #1' }).waitFor();
+      expect(await created()).toMatchObject({ branch: 'release', container_port: 3000 });
+    });
+
+    it('an address without https:// is one of https', async () => {
+      await finds('master', 3000);
+      await open('/projects/new');
+      await field('Git address').fill('github.com/acme/x');
+      await page.keyboard.press('Enter');
+      await page.getByRole('heading', { level: 1, name: 'x #1' }).waitFor();
+      expect(await created()).toMatchObject({ git_url: 'https://github.com/acme/x' });
+    });
+
+    it('an error of a field uses the words of the form', async () => {
+      await page.route('**/api/repository-looks', (sent) => sent.fulfill(problemOf(422, 'git_url: the host must be one of 127.0.0.1')));
+      await open('/projects/new');
+      await field('Git address').fill('https://github.com/acme/x');
+      await page.keyboard.press('Tab');
+      await page.getByText('Git address: the host must be one of 127.0.0.1').waitFor();
+      expect(await page.getByText(/git_url/).count()).toBe(0);
+    });
+  });
+
+  describe('a failed deployment', () => {
+    beforeEach(start);
+    const OUTPUT =
+      'node:internal/modules/cjs/loader:1386\n  throw err;\n  ^\n\nError: Cannot find module "/app/missing.js"\n    at Module (x)';
+    const SENTENCE = 'RUN node --check missing.js failed: Cannot find module "/app/missing.js"';
+    /** The failure of `shop` #22 in all answers. */
+    const fails = () =>
+      page.route(/\/api\/(?:deployments|projects\/[^/]+\/deployments)/, async (sent) => {
+        if (sent.request().method() !== 'GET' || /logs|exits/.test(sent.request().url())) return sent.continue();
+        const answer = await sent.fetch();
+        const message = `[4/5] RUN node --check missing.js: exit code 1\n${OUTPUT}`;
+        const text = (await answer.text()).replaceAll(/"error":\{"code":"build_step_failed","message":"(?:[^"\\]|\\.)*"\}/g, () =>
+          JSON.stringify({ error: { code: 'build_step_failed', message } }).slice(1, -1),
+        );
+        return sent.fulfill({ response: answer, body: text });
+      });
+
+    it('lists have one sentence; its page has the whole text once, with its lines', async () => {
+      await fails();
+      await open('/deployments/dep-shop-22');
+      await page.getByText(SENTENCE, { exact: true }).waitFor();
+      const whole = page.getByText(/throw err/);
+      expect(await whole.count()).toBe(1);
+      expect(await whole.evaluate((element) => (element as unknown as { innerText: string }).innerText.split('\n').length)).toBe(7);
+      for (const path of ['/projects/shop', '/projects/sketch', '/', '/activity?kind=deployment']) {
+        await open(path);
+        if (path !== '/projects/sketch') await page.getByText(SENTENCE).first().waitFor();
+        expect(await page.getByText(/throw err|at Module/).count(), path).toBe(0);
+      }
+    });
+
+    it('can be deployed again, and offers nothing that is not possible', async () => {
+      await open('/deployments/dep-shop-22');
+      const names = await page.getByRole('button').allTextContents();
+      expect(names).toContain('Deploy again');
+      expect(names).not.toContain('Roll back to this');
+      expect(names).not.toContain('Cancel');
+      await press('Deploy again');
+      await page.getByRole('heading', { level: 1, name: 'shop #23' }).waitFor();
+    });
+
+    it('its commands have no placeholder while the name of the project is not known', async () => {
+      await page.route(/\/api\/projects\/p-shop$/, () => undefined);
+      await page.goto(`${mock.url}/deployments/dep-shop-22`);
+      await page.getByRole('heading', { level: 1, name: 'Deployment #22' }).waitFor();
+      const labels = await page
+        .getByRole('button', { name: /^Copy the command/ })
+        .evaluateAll((all) => all.map((one) => one.getAttribute('aria-label')));
+      expect(labels.length).toBeGreaterThan(1);
+      expect(labels.filter((label) => / deployment( |$)/.test((label ?? '').replace('berth deployment show', '')))).toEqual([]);
+      await page.unrouteAll({ behavior: 'ignoreErrors' });
+    });
+  });
+
+  describe('the settings of a project', () => {
+    beforeEach(start);
+
+    it('every field that the API accepts has its control, here or on a tab of its own', async () => {
+      await open('/projects/labels/settings');
+      for (const { label } of FORM) expect(await page.getByLabel(label).count(), label).toBeGreaterThan(0);
+      expect([...FORM.map(({ name }) => name), ...Object.keys(ELSEWHERE)].toSorted()).toEqual(
+        Object.keys(ProjectPatch.properties).toSorted(),
+      );
+      for (const tab of Object.values(ELSEWHERE)) {
+        await open(`/projects/labels/${tab}`);
+        await page
+          .getByRole('button', { name: /^(Save|Add|Add the volume)$/ })
+          .first()
+          .waitFor();
+      }
+    });
+
+    it('each kind of control saves its value', async () => {
+      await open('/projects/labels/settings');
+      await field('Memory \\(MiB\\)').fill('256');
+      await field('CPUs').fill('1.5');
+      await field('Build target').fill('runtime');
+      await field('Build arguments').fill('A=1\nURL=https://x.example/?a=b');
+      await page.getByLabel('Fetch submodules').uncheck();
+      await field('Replace').selectOption('recreate');
+      await field('On dataset change').selectOption('redeploy');
+      await press('Save');
+      const read = async () => (await (await fetch(`${mock.url}/api/projects/labels`)).json()) as Record<string, unknown>;
+      await waitFor('it is saved', async () => (await read())['build_target'] === 'runtime');
+      expect(await read()).toMatchObject({
+        ...{ memory_bytes: 268_435_456, cpus: 1.5, submodules: false, replace: 'recreate', on_dataset_change: 'redeploy' },
+        build_args: { A: '1', URL: 'https://x.example/?a=b' },
+      });
+      await field('Build arguments').fill('API_TOKEN=x');
+      await page.getByText(/API_TOKEN looks like a secret/).waitFor();
+      await field('Memory \\(MiB\\)').fill('');
+      await press('Save');
+      await waitFor('the limit is removed', async () => (await read())['memory_bytes'] === null);
+      expect((await read())['build_args']).toEqual({ API_TOKEN: 'x' });
+    });
+
+    it('a volume is added and removed on the tab Data', async () => {
+      await open('/projects/labels/data');
+      await fill('Volume', 'cache');
+      await fill('Path in the container', '/cache');
+      await press('Add the volume');
+      await page.getByRole('table', { name: 'Volumes' }).getByText('/cache').waitFor();
+      await choose('Actions for uploads', 'Remove from the project');
+      await waitFor('it is removed', async () => (await page.getByText('/var/uploads').count()) === 0);
+      await page.getByRole('table', { name: 'Volumes' }).getByText('/cache').waitFor();
+    });
+  });
+
   describe('what the person just did', () => {
     beforeEach(start);
 
@@ -526,6 +742,164 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await page.getByText(/rolled back from #14/).waitFor();
       await page.getByRole('link', { name: 'Project explorer' }).click();
       await page.getByText(/serves .*rolled back from #14/).waitFor({ timeout: 30_000 });
+    });
+  });
+
+  describe('what the person sees', () => {
+    beforeEach(start);
+    type Box = { left: number; right: number; width: number };
+    const boxOf = (locator: ReturnType<Page['locator']>): Promise<Box> =>
+      locator.first().evaluate((element) => {
+        const box = (element as unknown as { getBoundingClientRect(): Box }).getBoundingClientRect();
+        return { left: box.left, right: box.right, width: box.width };
+      });
+
+    it.each(['members', 'settings', 'domains', 'logs'])('on a phone, the current tab %s is in the view', async (tab) => {
+      await page.setViewportSize({ width: 390, height: 844 });
+      await open('/projects/explorer');
+      await page.getByRole('navigation', { name: 'Parts of the project' }).waitFor();
+      await open(`/projects/explorer/${tab}`);
+      const inView = async () => {
+        const { left, right } = await boxOf(page.locator('.tabs [aria-current="page"]'));
+        return left >= 0 && right <= 390;
+      };
+      await waitFor('the current tab is in the view', inView);
+      const bar = await page.locator('.tabs').evaluate((element) => {
+        const { offsetHeight, clientHeight } = element as unknown as { offsetHeight: number; clientHeight: number };
+        return offsetHeight - clientHeight;
+      });
+      // Only the line below: no scroll bar.
+      expect(bar).toBeLessThanOrEqual(1);
+    });
+
+    it('a tab that becomes the current one does not move the others', async () => {
+      const lefts = async () =>
+        (await page.locator('.tabs a').all()).reduce<Promise<number[]>>(
+          async (all, link) => [...(await all), Math.round((await boxOf(link)).left)],
+          Promise.resolve([]),
+        );
+      await open('/projects/explorer');
+      const before = await lefts();
+      await page.locator('.tabs').getByRole('link', { name: 'Env and secrets' }).click();
+      await page.getByRole('heading', { name: 'Set a variable or a secret' }).waitFor();
+      expect(await lefts()).toEqual(before);
+    });
+
+    it.each([390, 1400])('at %i px the buttons of the sign-in show their whole text, and the card is never empty', async (width) => {
+      await page.setViewportSize({ width, height: 844 });
+      await page.context().addCookies([{ name: 'mock_signed_out', value: '1', url: mock.url }]);
+      const held = Promise.withResolvers<void>();
+      await page.route('**/api/auth/methods', async (sent) => {
+        await held.promise;
+        await sent.continue();
+      });
+      await page.goto(mock.url);
+      await page.getByText('Loading the ways to sign in').waitFor({ state: 'attached' });
+      expect(await page.locator('[data-ghost]').count()).toBeGreaterThan(0);
+      held.resolve();
+      const button = page.getByRole('link', { name: 'Sign in with the identity provider of your team' });
+      await button.waitFor();
+      const isCut = await button.evaluate((element) => {
+        type Sized = { scrollWidth: number; clientWidth: number; scrollHeight: number; clientHeight: number };
+        const all = [...(element as unknown as { querySelectorAll(of: string): Iterable<Sized> }).querySelectorAll('*')];
+        return all.some((one) => one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1);
+      });
+      expect(isCut).toBe(false);
+    });
+
+    it('words instead of names of the API', async () => {
+      await open('/activity');
+      await page
+        .getByRole('cell', { name: /^deployment (running|failed|deploying)$/ })
+        .first()
+        .waitFor();
+      expect(await page.getByText(/^deployment\.\w+$/).count()).toBe(0);
+      await open('/activity?kind=audit');
+      await page.getByRole('cell', { name: 'create deployment' }).first().waitFor();
+      await page.route(/\/api\/deployments\/dep-explorer-14$/, async (sent) => {
+        const answer = await sent.fetch();
+        const body = (await answer.json()) as object;
+        await sent.fulfill({
+          response: answer,
+          json: { ...body, trigger: 'hook', created_by: { kind: 'hook', id: null, name: 'generic' } },
+        });
+      });
+      await open('/deployments/dep-explorer-14');
+      await page.getByText(/requested .* by a push/).waitFor();
+      expect(await page.getByText(/by generic/).count()).toBe(0);
+    });
+
+    it('a notification that never sent anything is not tested, and does not “work”', async () => {
+      await page.route('**/api/notifications*', async (sent) => {
+        const answer = await sent.fetch();
+        const body = (await answer.json()) as { items: object[] };
+        await sent.fulfill({
+          response: answer,
+          json: { ...body, items: body.items.map((row) => ({ ...row, last_sent_at: null, failing_since: null })) },
+        });
+      });
+      await open('/notifications');
+      await page.getByText('not tested').first().waitFor();
+      expect(await page.getByText('works', { exact: true }).count()).toBe(0);
+    });
+
+    it('log lines have their time, and no mark in front of them until the pointer is there', async () => {
+      await open('/deployments/dep-explorer-14');
+      const log = page.getByRole('log').first();
+      await log
+        .getByText(/npm ci/)
+        .first()
+        .waitFor();
+      expect(await log.locator('.log-time').count()).toBeGreaterThan(3);
+      expect(await log.locator('.log-link').filter({ visible: true }).count()).toBeLessThanOrEqual(1);
+    });
+
+    it('on a phone, the page of a deployment has a link to its project before everything else', async () => {
+      await page.setViewportSize({ width: 390, height: 844 });
+      await open('/deployments/dep-explorer-14');
+      const link = page.getByRole('main').getByRole('link').first();
+      expect(await link.textContent()).toBe('Project explorer');
+    });
+
+    it('each stop of the focus has a name and a mark', { timeout: 180_000 }, async () => {
+      const wrong: string[] = [];
+      const paths = Object.values(VALUES).flat();
+      for (const path of [
+        ...new Set([
+          ...paths,
+          '/',
+          '/projects',
+          '/projects/new',
+          '/nodes',
+          '/datasets',
+          '/notifications',
+          '/people',
+          '/system',
+          '/account',
+        ]),
+      ]) {
+        await open(path);
+        for (let stop = 0; stop < 60; stop++) {
+          await page.keyboard.press('Tab');
+          const seen = await page.evaluate<{ end: boolean; what: string; isNamed: boolean; isMarked: boolean }>(`(() => {
+            const at = document.activeElement;
+            if (at === null || at === document.body) return { end: true, what: '', isNamed: true, isMarked: true };
+            const labels = [...(at.labels ?? [])].map((label) => label.textContent).join('');
+            const by = (at.getAttribute('aria-labelledby') ?? '').split(' ').map((id) => document.getElementById(id)?.textContent ?? '').join('');
+            const name = (at.getAttribute('aria-label') ?? '') + by + labels + (/^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName) ? '' : at.textContent);
+            const marks = [at, at.parentElement, at.closest('[data-focus], .mantine-Input-wrapper, .mantine-Switch-body, .mantine-Checkbox-body')].filter(Boolean);
+            const isMarked = marks.some((one) => {
+              const style = getComputedStyle(one);
+              return (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== 'none' || one.matches('.skip-link');
+            }) || at.matches('input, select, textarea') || at.nextElementSibling !== null;
+            return { end: false, what: at.outerHTML.slice(0, 160), isNamed: name.trim() !== '', isMarked };
+          })()`);
+          if (seen.end) break;
+          if (!seen.isNamed) wrong.push(`${path} stop ${stop + 1} has no name: ${seen.what}`);
+          if (!seen.isMarked) wrong.push(`${path} stop ${stop + 1} has no mark: ${seen.what}`);
+        }
+      }
+      expect(wrong).toEqual([]);
     });
   });
 
@@ -575,7 +949,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await meanwhile(page);
       await page
         .getByRole('listitem')
-        .filter({ hasText: /branch: theirs\s*"theirs", yours\s*"mine"/ })
+        .filter({ hasText: /Branch: theirs\s*"theirs", yours\s*"mine"/ })
         .waitFor();
       expect((await project())['branch']).toBe('theirs');
       await press('Keep mine on top of theirs');

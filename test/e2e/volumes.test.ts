@@ -1,5 +1,6 @@
 /** Volumes on real parts: a file that the first deployment wrote is there after the next one, and after the project is deleted. */
-import { chmod, chown, readdir, readFile, stat } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { chmod, chown, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ApiError } from '@berth/wire/client';
@@ -97,4 +98,49 @@ describe.skipIf(reason !== undefined)(`volumes${reason === undefined ? '' : ` (s
     const files = await readdir(world.dir, { recursive: true });
     expect(files.filter((path) => path.endsWith('/data/starts'))).toHaveLength(3);
   });
+
+  it('a drain that is taken back during the copy loses nothing: the next drain copies what was written since', async () => {
+    const { berth, git } = world;
+    for (const node of (await berth.api.call('listNodes', { query: {} })).items)
+      if (node.role === 'deploy') await berth.api.call('uncordonNode', { params: node });
+    const { url } = await git.createRepo('counter-2', counterApp);
+    const volumes = [{ name: 'data', mount_path: '/var/lib/app' }];
+    const settings = { name: 'counter-2', git_url: url, domain_prefix: 'counter-2', drain_seconds: 0, stop_grace_seconds: 1, volumes };
+    const project = await berth.createProject({ ...settings, env: { GENERATION: '1' } });
+    const first = await berth.settled(await berth.deploy(project));
+    expect(first).toMatchObject({ status: 'running' });
+    const lines = async (): Promise<string[]> => {
+      const { status, body } = await berth.get('counter-2', '/starts');
+      return status === 200 ? body.trim().split('\n') : [];
+    };
+    await waitFor('the first version answers', async () => (await lines()).length === 1);
+    const home = await berth.api.call('getNode', { params: { id: first.node_id ?? '' } });
+    const [folder] = await foldersOf(project.id, home.hostname);
+    // Large enough to be under way when the drain is taken back.
+    for (const name of ['big-1', 'big-2']) await writeFile(join(folder ?? '', name), randomBytes(200_000_000));
+    const newest = async () => {
+      const [deployment] = (await berth.api.call('listDeployments', { query: { project_id: project.id } })).items;
+      if (deployment === undefined) throw new Error('no deployment');
+      return deployment;
+    };
+    await berth.api.call('drainNode', { params: home });
+    const isCopying = async (): Promise<boolean> => (await newest()).waiting?.includes('are being copied') === true;
+    await waitFor('the copy is under way', isCopying, { deadlineMs: 60_000 });
+    await berth.api.call('uncordonNode', { params: home });
+    const back = await berth.settled(await newest());
+    expect(back).toMatchObject({ status: 'running', node_id: home.id });
+    const story = await berth.api.call('getDeployment', { params: back });
+    expect(story.events?.map(({ message }) => message).join('\n')).toContain(`is not used: ${home.hostname} is not drained any more`);
+    await berth.settled(await berth.api.call('restartProject', { params: project }));
+    await waitFor('three starts have written', async () => (await lines()).length === 3);
+
+    await berth.api.call('drainNode', { params: home });
+    const isDrained = async (): Promise<boolean> =>
+      ((await berth.api.call('getNode', { params: home })).drain?.finished_at ?? null) !== null;
+    await waitFor('the node is drained', isDrained, { deadlineMs: 120_000 });
+    const moved = await newest();
+    expect(moved.status).toBe('running');
+    expect(moved.node_id).not.toBe(home.id);
+    await waitFor('the moved version has every line', async () => (await lines()).length === 4);
+  }, 240_000);
 });

@@ -5,7 +5,7 @@
 import { failPoint } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { ApiError, type Client } from '@berth/wire/client';
-import { BUILD_SETTINGS, GIT_ACCESS } from '@berth/wire/git';
+import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
 import { REPOSITORY_LOOK_CAPABILITY } from '@berth/wire/repository-look';
 import type { Node, NodeDisk, NodeRegister, ObservedContainer } from '@berth/wire/node';
@@ -159,7 +159,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
           ...body,
           capabilities: [
             ...(maySave ? ['node_secret'] : []),
-            ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY] : []),
+            ...(deps.role === 'builder' ? [GIT_ACCESS, BUILD_SETTINGS, GIT_LFS, LOOK_CAPABILITY, REPOSITORY_LOOK_CAPABILITY] : []),
             ...deps.capabilities(),
           ],
         },

@@ -1,13 +1,39 @@
 /** Options of the docker command, and pulls while the registry restarts. */
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { ExecResult } from '@berth/kit/exec';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createDocker, mountOption } from '../src/tools/docker.ts';
-import type { DockerCli } from '../src/tools/docker-cli.ts';
+import type { DockerCli, RunOptions } from '../src/tools/docker-cli.ts';
 
 it.each([
   [{ source: '/svc/mounts/d/a', target: '/data/a', readonly: true }, 'type=bind,src=/svc/mounts/d/a,dst=/data/a,readonly'],
   [{ source: '/mnt/a, b', target: '/data/"x"', readonly: false }, 'type=bind,"src=/mnt/a, b","dst=/data/""x"""'],
 ])('mountOption(%j)', (mount, text) => expect(mountOption(mount)).toBe(text));
+
+it.each(['HOSTALIASES', 'GLIBC_TUNABLES', 'GCONV_PATH', 'RES_OPTIONS', 'LD_PRELOAD', 'DOCKER_HOST', 'PATH'])(
+  'an env secret named %s reaches the container and never the environment of the docker command',
+  async (name) => {
+    const scratchDir = await mkdtemp(join(tmpdir(), 'berth-docker-'));
+    const given: { args: readonly string[]; env: NodeJS.ProcessEnv | undefined; file: string }[] = [];
+    const run = async (args: readonly string[], options?: RunOptions): Promise<ExecResult> => {
+      const file = await readFile(args[args.indexOf('--env-file') + 1] ?? '', 'utf8');
+      given.push({ args, env: options?.env, file });
+      return { argv: [], code: 0, signal: null, stdout: 'a'.repeat(64), stdoutCut: false, stderr: '', ended: null };
+    };
+    const docker = createDocker({ run } as unknown as DockerCli, { scratchDir });
+    const env = { [name]: 'of the project', PLAIN: 'x' };
+    const spec = { name: 'svc-a', image: '--privileged', env, secretEnv: env, labels: {}, mounts: [], network: null, publishIp: undefined };
+    const limits = { containerPort: 80, pidsLimit: 1, memoryBytes: null, cpus: null, logMaxSize: '1m', logMaxFiles: 1 };
+    await docker.run({ ...spec, ...limits }, new AbortController().signal);
+    expect(given[0]?.env).not.toHaveProperty(name);
+    expect(given[0]?.file).toContain(`${name}=of the project\n`);
+    // The name of an image is never an option.
+    expect(given[0]?.args.slice(-2)).toEqual(['--', '--privileged']);
+    await rm(scratchDir, { recursive: true });
+  },
+);
 
 describe('a pull', () => {
   beforeEach(() => void vi.useFakeTimers());

@@ -264,3 +264,15 @@ describe('a failure says what to do next', () => {
     else expect(unknownBranch(branch, found)).toMatch(expected);
   });
 });
+
+it('repeats what a server answers over ssh, or if an operator chose the hosts, and never a page of an internal service', () => {
+  const stderr = "remote: 404 page not found\nfatal: repository 'http://10.0.0.5/x.git/' not found";
+  const of = (url: string, allowedHosts?: string[]): string =>
+    gitFailure(stderr, { url, branch: 'main', commit: null, ...(allowedHosts === undefined ? {} : { allowedHosts }) }).message;
+  for (const message of [of('http://10.0.0.5/x.git'), of('HTTPS://10.0.0.5/x.git', [])]) {
+    expect(message).not.toContain('page not found');
+    expect(message).toContain("repository 'http://10.0.0.5/x.git/' not found");
+  }
+  for (const message of [of('ssh://git@10.0.0.5/x.git'), of('http://10.0.0.5/x.git', ['10.0.0.5'])])
+    expect(message).toContain('remote: 404 page not found');
+});

@@ -47,6 +47,16 @@ const refused = (given: Parameters<typeof clone>[0]): Promise<Error & { code: st
   );
 const names = (server: GitServer): string => new URL(server.url).host;
 
+it('what an internal service answers to a clone is neither in the failure nor in the log', async () => {
+  git.behave({ status: 404, text: SECRET });
+  const error = await refused({ url: git.repoUrl('internal'), allowedHosts: [] });
+  expect(error.code).toBe('git_repository_not_found');
+  expect(`${error.message}\n${error.log.join('\n')}`).not.toContain(SECRET);
+  // An operator who names the host in ALLOWED_GIT_HOSTS sees its messages.
+  const chosen = await refused({ url: git.repoUrl('internal'), allowedHosts: ['127.0.0.1'] });
+  expect(chosen.message).toContain(SECRET);
+});
+
 describe('redirects', () => {
   it('are followed within one host and port', async () => {
     const { sha } = await git.createRepo('moved', { 'a.txt': '1' });

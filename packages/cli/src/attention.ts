@@ -1,6 +1,7 @@
 /** Lists what needs a person, in the order of urgency: failed and unhealthy projects, certificates, nodes, datasets. */
 import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Client } from '@berth/wire/client';
+import { errorSentence } from '@berth/wire/error-sentence';
 import type { Node } from '@berth/wire/node';
 import { LABELS } from '@berth/wire/vocabulary';
 import { allPages } from './project/pages.ts';
@@ -40,7 +41,12 @@ export async function overview(client: Client): Promise<Overview> {
     void needs.push({ kind, subject, message, next });
   for (const d of newest.values())
     if (d.status === 'failed')
-      add('failed', name(d), `deployment ${d.generation} failed: ${d.error?.code}: ${d.error?.message}`, `berth logs ${d.id} --build`);
+      add(
+        'failed',
+        name(d),
+        `deployment ${d.generation} failed: ${d.error?.code}: ${errorSentence(d.error?.message ?? '')}`,
+        `berth logs ${d.id} --build`,
+      );
   for (const d of running) {
     const { health } = d;
     if (health !== null && health.status !== 'healthy')

@@ -172,6 +172,27 @@ function metrics(call: Call): AnswerOf<'projectMetrics'> {
   return { points, from: new Date(from).toISOString(), to: new Date(to).toISOString(), step_seconds: step, truncated: false };
 }
 
+type GitAccess = { key: AnswerOf<'getDeployKey'> | null; token: AnswerOf<'getGitToken'> | null };
+const access = new WeakMap<Project, GitAccess>();
+const deployKey = (): AnswerOf<'getDeployKey'> => ({
+  public_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample berth',
+  fingerprint: `SHA256:${'a'.repeat(43)}`,
+  created_at: ago(86_400),
+});
+const gitToken = (role: Role, username: string | null): AnswerOf<'getGitToken'> => ({
+  ...{ host: 'git.example.org', username, api_url: null, set_by: EMAIL[role] },
+  set_at: ago(3_600),
+});
+/** The first project has both. */
+function gitAccess(of: Project): GitAccess {
+  const isFirst = of.id === 'p-explorer';
+  const found = access.get(of) ?? { key: isFirst ? deployKey() : null, token: isFirst ? gitToken('admin', null) : null };
+  access.set(of, found);
+  return found;
+}
+function none(text: string): never {
+  throw new Refusal('not_found', text);
+}
 const hooks = new WeakMap<World, Map<string, AnswerOf<'getHook'>>>();
 function hooksOf(world: World): Map<string, AnswerOf<'getHook'>> {
   let found = hooks.get(world);
@@ -320,9 +341,14 @@ const HANDLERS: Handlers = {
   },
   patchProject: (call) =>
     changeProject(call, (of) => {
-      const { env, ...rest } = call.body as Partial<Project> & { env?: Record<string, string | null> };
+      const { env, build_args, ...rest } = call.body as Partial<Project> & {
+        env?: Record<string, string | null>;
+        build_args?: Record<string, string | null>;
+      };
       Object.assign(of, rest);
       for (const [name, value] of Object.entries(env ?? {})) setEnv(of, name, value);
+      const args = Object.entries({ ...of.build_args, ...build_args }).filter((pair): pair is [string, string] => pair[1] !== null);
+      Object.assign(of, { build_args: Object.fromEntries(args), build_arg_names: args.map(([name]) => name) });
     }),
   deleteProject: (call) => {
     const of = changeProject(call, (row) => void (row.deleting = true));
@@ -416,6 +442,12 @@ const HANDLERS: Handlers = {
   projectLogs: (call) => ({ lines: runtimeLines(projectOf(call)), truncated: false }),
   projectMetrics: metrics,
 
+  getDeployKey: (call) => gitAccess(projectOf(call)).key ?? none('the project has no deploy key'),
+  createDeployKey: (call) => (gitAccess(projectOf(call)).key = deployKey()),
+  deleteDeployKey: (call) => void (gitAccess(projectOf(call)).key = null),
+  getGitToken: (call) => gitAccess(projectOf(call)).token ?? none('the project has no git token'),
+  putGitToken: (call) => (gitAccess(projectOf(call)).token = gitToken(call.role, (call.body['username'] as string | undefined) ?? null)),
+  deleteGitToken: (call) => void (gitAccess(projectOf(call)).token = null),
   getHook: (call) => {
     const hook = hooksOf(call.world).get(projectOf(call).id);
     if (hook === undefined) throw new Refusal('not_found', 'the project has no hook');

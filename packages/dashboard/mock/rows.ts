@@ -25,6 +25,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     build_target: null,
     build_args: {},
     submodules: true,
+    git_lfs: false,
     domain_prefix: name,
     container_port: 8080,
     auth_required: false,

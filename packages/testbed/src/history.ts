@@ -15,6 +15,9 @@ type Asked = { sent: number };
 /** The limits, in ms of service, that the checker enforces. `slack`: the length that a gap without service may count for. */
 export type Deadlines = { queue: number; route: number; build: number; deploy: number; slack: number };
 
+/** How far each deployment has counted in a volume. */
+export type Counts = Record<string, number>;
+
 export type Happening =
   /** The limits of the run; the first event. */
   | { type: 'began'; lease_ms: number; deadlines?: Deadlines }
@@ -35,8 +38,15 @@ export type Happening =
   | (Asked & { type: 'stop_accepted'; project: string })
   /** A client read a project. */
   | (Asked & { type: 'project'; project: string; stopped: boolean })
-  /** A container of the deployment starts with the volumes of the project. `entries`: the deployments that have written there. */
-  | { type: 'mounted'; project: string; deployment: string; entries: string[] }
+  /**
+   * A container of the deployment starts with the volumes of the project. `entries`: the deployments that have written there, and `counts`
+   * how far each has counted.
+   */
+  | { type: 'mounted'; project: string; deployment: string; copy: string; entries: string[]; counts: Counts }
+  /** A container counted one further, and the control plane had answered the registration that lists it as running. */
+  | { type: 'wrote'; project: string; deployment: string; copy: string; count: number }
+  /** The control plane committed that a copy which was received is the data of the project from now on. */
+  | { type: 'switched'; project: string; copy: string }
   /** A project of which no two versions may run at once (`recreate`). */
   | { type: 'single_writer'; project: string }
   | (Asked & { type: 'cancel_accepted'; deployment: string })
@@ -68,7 +78,7 @@ export type Happening =
   | {
       type: 'container';
       change: 'started' | 'moved' | 'stopped' | 'removed';
-      cause: 'task' | 'contract' | 'outside';
+      cause: 'task' | 'contract' | 'outside' | 'hand';
       node: string;
       container: string;
       project: string;
@@ -97,7 +107,7 @@ export type Happening =
       image: string | null;
     }
   /** The volume of a project at the end: the deployments that wrote to the copy that counts, or null if no disk has that copy. */
-  | { type: 'kept'; project: string; copy: string | null; entries: string[] | null }
+  | { type: 'kept'; project: string; copy: string | null; entries: string[] | null; counts: Counts | null }
   /** A node whose drain has finished, and the projects whose volumes are still there. */
   | { type: 'drained'; node: string; left: string[] }
   /** The newest commit of a branch at the end, and whether it was deployed. */

@@ -3,7 +3,7 @@
  * the database. docs/invariants.md describes each invariant; a test keeps the two lists equal.
  */
 import { isSettled, isTerminal, type DeploymentState } from '@berth/wire/vocabulary';
-import type { HistoryEvent } from './history.ts';
+import type { Counts, HistoryEvent } from './history.ts';
 
 export const INVARIANTS = {
   settles: 'every accepted deployment ends',
@@ -12,6 +12,7 @@ export const INVARIANTS = {
   'one-writer': 'no two versions of a stop-first project run at once',
   'volume-stays': 'a volume is never replaced by an empty or an older one',
   'volume-kept': 'the volume of a project is never lost',
+  'newest-data': 'no copy of a volume goes live that is older than what was written',
   'drain-empties': 'a finished drain leaves no volume behind that a project uses',
   'stop-ends': 'a stop ends every deployment in progress',
   'stop-stays': 'a stopped project stays stopped until a person starts it',
@@ -67,6 +68,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkPushes();
   checkStatuses();
   checkVolumes();
+  checkNewest();
   checkStops();
   checkReleases();
   for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
@@ -95,6 +97,46 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       }
     for (const { node, left, at } of all('drained'))
       if (left.length > 0) broken('drain-empties', at, `the drain of ${node} has finished, and it has the volumes of ${left.join(', ')}`);
+  }
+
+  /**
+   * What the control plane may know of was written to the copy that counts. After the switch to another copy, containers that somebody
+   * starts beside the old one write there in vain.
+   */
+  function checkNewest(): void {
+    type Data = { counts: Map<string, Counts>; mounts: Map<string, string>; counted: Counts; live: string | null };
+    const byProject = new Map<string, Data>();
+    const dataOf = (project: string): Data => {
+      const data = byProject.get(project) ?? { counts: new Map(), mounts: new Map(), counted: {}, live: null };
+      byProject.set(project, data);
+      return data;
+    };
+    const projectOf = new Map<string, string>();
+    const compare = (project: string, at: number, who: string, counts: Counts): void => {
+      for (const [deployment, count] of Object.entries(dataOf(project).counted))
+        if ((counts[deployment] ?? 0) < count)
+          broken('newest-data', at, `project ${project}: ${who} has ${deployment} up to ${counts[deployment] ?? 0}, and it wrote ${count}`);
+    };
+    for (const e of history) {
+      if (e.type === 'mounted') {
+        const data = dataOf(e.project);
+        projectOf.set(e.deployment, e.project);
+        data.mounts.set(e.deployment, e.copy);
+        data.counts.set(e.copy, { ...e.counts });
+      } else if (e.type === 'wrote') {
+        const data = dataOf(e.project);
+        data.counts.set(e.copy, { ...data.counts.get(e.copy), [e.deployment]: e.count });
+        if (e.copy === data.live) data.counted[e.deployment] = e.count;
+      } else if (e.type === 'switched') dataOf(e.project).live = e.copy;
+      else if (e.type === 'moved' && e.to === 'published') {
+        const project = projectOf.get(e.deployment);
+        const copy = project === undefined ? undefined : dataOf(project).mounts.get(e.deployment);
+        if (project === undefined || copy === undefined) continue;
+        const data = dataOf(project);
+        data.live ??= copy;
+        compare(project, e.at, e.deployment, data.counts.get(copy) ?? {});
+      } else if (e.type === 'kept' && e.counts !== null) compare(e.project, e.at, `copy ${e.copy ?? 'none'}`, e.counts);
+    }
   }
 
   function checkStops(): void {
@@ -244,14 +286,19 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     };
     const stops = all('reported').filter((e) => e.kind === 'retire' && e.status === 'completed');
     const moves = groupBy(all('moved'), (e) => e.deployment);
+    const projects = new Map([...all('reporting'), ...all('accepted')].map((e) => [e.deployment, e.project]));
+    const hasGoneLive = (of: string, from: number, to: number): boolean =>
+      all('moved').some((e) => e.to === 'running' && e.at > from && e.at <= to && projects.get(e.deployment) === projects.get(of));
     for (const [deployment, steps] of moves)
       for (const [i, step] of steps.entries()) {
         const before = steps[i - 1];
         if (step.to !== 'failed' || step.code === null || before === undefined) continue;
         const timeout = step.code === 'task_timeout' ? (before.to === 'building' ? deadlines.build : deadlines.deploy) : undefined;
         const limit = limits[step.code] ?? timeout;
-        // No deadline: Berth stopped the old version for this one, no node can take this one any more, and the old version starts again.
-        const hasStopped = before.to === 'built' && stops.some((r) => r.deployment === deployment && r.at >= before.at && r.at <= step.at);
+        // No deadline: Berth stopped the old version for this one or an earlier one, no node can take this one, and the old version starts again.
+        const isStop = (r: Of<'reported'>): boolean =>
+          projects.get(r.deployment) === projects.get(deployment) && r.at <= step.at && !hasGoneLive(r.deployment, r.at, step.at);
+        const hasStopped = before.to === 'built' && stops.some(isStop);
         if (step.code === 'no_deploy_node' && hasStopped) continue;
         if (limit === undefined || served(before.at, step.at) >= limit) continue;
         broken(
@@ -443,7 +490,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       // The node was deleted by force: its agent could not be informed in time.
       if (isGone(e.node, e.at)) return;
       const other = [...containers.values()].find((c) => c.project === e.project && c.container !== e.container && !isGone(c.node, e.at));
-      if (other !== undefined && e.cause !== 'contract' && other.cause !== 'contract')
+      const free: readonly string[] = ['contract', 'hand'];
+      if (other !== undefined && !free.includes(e.cause) && !free.includes(other.cause))
         broken(
           'one-writer',
           e.at,

@@ -35,6 +35,8 @@ export type GitToken = Static<typeof GitToken>;
 /** Capabilities of an agent: it fetches with deploy keys, git tokens and trusted host keys; it applies build settings. */
 export const GIT_ACCESS = 'git_access';
 export const BUILD_SETTINGS = 'build_settings';
+/** Capability of builders that fetch Git LFS files. */
+export const GIT_LFS = 'git_lfs';
 
 /** An ssh fingerprint of a host key. */
 export const Fingerprint = Type.String({ pattern: '^SHA256:[A-Za-z0-9+/]{43}$' });

@@ -39,7 +39,7 @@ export const RepositoryFound = Type.Object({
   dockerfiles: Type.Array(DockerfileFound, { maxItems: MAX_DOCKERFILES_FOUND, description: 'the nearest to the root first' }),
   dockerfiles_left_out: Type.Integer({ minimum: 0 }),
   submodules: Type.Boolean(),
-  lfs: Type.Boolean({ description: 'its .gitattributes sends files to Git LFS; Berth does not fetch those' }),
+  lfs: Type.Boolean({ description: 'its .gitattributes sends files to Git LFS; a build fetches those if the project has git_lfs' }),
 });
 export type RepositoryFound = Static<typeof RepositoryFound>;
 export const isRepositoryFound = (value: unknown): value is RepositoryFound => Value.Check(RepositoryFound, value);

@@ -27,6 +27,9 @@ export const BuildPayload = Type.Object({
   build_target: Type.Optional(Type.String()),
   build_args: Type.Optional(Type.Record(Type.String(), Type.String())),
   submodules: Type.Optional(Type.Boolean({ description: 'false: submodules are not fetched' })),
+  git_lfs: Type.Optional(
+    Type.Boolean({ description: 'true: Git LFS files are fetched; sent only to agents with the capability `git_lfs`' }),
+  ),
   image_repository: Type.String({ description: '{registry}/{project}; the tag is the full commit id' }),
   secrets: Type.Optional(
     Type.Array(Type.Object({ name: Type.String() }), { description: 'build secrets; the claim (`/start`) answers their values' }),

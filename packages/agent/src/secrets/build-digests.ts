@@ -9,23 +9,29 @@ import { writeFileWhole } from '@berth/kit/write-file';
 export type BuildDigests = {
   /** `digest`: null without build secrets. */
   changed(project: string, digest: string | null): boolean;
+  /** Call before a build with changed secrets: if it fails, its layers may be in the cache, so nothing is known about them. */
+  begins(project: string): Promise<void>;
   built(project: string, digest: string | null): Promise<void>;
 };
 
 const MAX_PROJECTS = 5_000;
+/** Equal to no digest. */
+const UNKNOWN = '';
 
 export async function createBuildDigests(path: string, log: Logger): Promise<BuildDigests> {
   const known = new Map<string, string>(await read(path, log));
+  async function set(project: string, digest: string | null): Promise<void> {
+    if ((known.get(project) ?? null) === digest) return;
+    known.delete(project);
+    if (digest !== null) known.set(project, digest);
+    const [oldest] = known.keys();
+    if (known.size > MAX_PROJECTS && oldest !== undefined) known.delete(oldest);
+    await writeFileWhole(path, JSON.stringify([...known]));
+  }
   return {
     changed: (project, digest) => (known.get(project) ?? null) !== digest,
-    async built(project, digest) {
-      if ((known.get(project) ?? null) === digest) return;
-      known.delete(project);
-      if (digest !== null) known.set(project, digest);
-      const [oldest] = known.keys();
-      if (known.size > MAX_PROJECTS && oldest !== undefined) known.delete(oldest);
-      await writeFileWhole(path, JSON.stringify([...known]));
-    },
+    begins: (project) => set(project, UNKNOWN),
+    built: (project, digest) => set(project, digest),
   };
 }
 

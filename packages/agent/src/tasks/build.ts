@@ -47,6 +47,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
         commit: payload.commit,
         allowedHosts: payload.allowed_git_hosts,
         submodules: payload.submodules ?? true,
+        lfs: payload.git_lfs ?? false,
         access: context.git ?? null,
       };
       const { sha, message, author, hostKeys, lfs } = await traced(context, 'clone', () =>
@@ -71,6 +72,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
       if (noCache) logStep('build', 'the build secrets changed since the last build here: building without cache');
       try {
         await deps.keepRoom(signal, { logLine: (text) => logStep('build', text) });
+        if (noCache) await deps.digests.begins(payload.project_id);
         await failPoint('build.before');
         const endBuild = context.span?.('build');
         let endPush: ((failed?: boolean) => void) | undefined;

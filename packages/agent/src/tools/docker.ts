@@ -451,8 +451,14 @@ function readImages(rows: readonly RawImage[]): Image[] {
   return [...byId.values()].map((i) => ({ ...i, refs: [...i.refs] }));
 }
 
-/** These variables control the docker command itself: in its environment they would redirect the call. */
-const CONTROLS_CLI = /^(PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|OTEL_.*|SSL_.*|SSH_.*|TMPDIR|.*_PROXY)$/i;
+/** These variables control the docker command itself, or the C library that it uses: in its environment they would redirect the call. */
+const CONTROLS_CLI = new RegExp(
+  `^(${[
+    'PATH|HOME|DOCKER_.*|BUILDX_.*|BUILDKIT_.*|LD_.*|GO[A-Z]*|OTEL_.*|SSL_.*|SSH_.*|TMPDIR|.*_PROXY',
+    'HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|RESOLV_.*|NLSPATH|LOCPATH|GCONV_PATH|GETCONF_DIR|GLIBC_.*|MALLOC_.*',
+  ].join('|')})$`,
+  'i',
+);
 
 /** The docker command reads env-file lines of up to 64 KiB. In bytes, with room for the name. */
 const MAX_ENV_LINE = 60_000;

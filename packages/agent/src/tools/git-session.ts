@@ -18,6 +18,8 @@ export type GitSession = {
   connect(url: string, again: boolean, signal: AbortSignal): Promise<Connection>;
   /** Whether a refused host key may be looked up again. */
   checksHostKeys: boolean;
+  /** Returns the header with the git token, for its host only and over https only; null for another address. */
+  authorization(url: string): string | null;
   /** The host keys that servers presented in this session. */
   presented(): SeenHostKey[];
 };
@@ -97,15 +99,20 @@ export function createGitSession(options: SessionOptions): GitSession {
     return { env: { GIT_SSH_COMMAND: `${ssh} ${checks} ${none}` }, used: 'nothing', redact: [] };
   }
 
-  function overHttp(url: string): Connection {
+  /** The git token, if it is for the host of this address. */
+  function tokenFor(url: string): { host: string; token: string; basic: string } | null {
     const token = access?.token;
     const parsed = URL.canParse(url) ? new URL(url) : null;
-    if (token === undefined || parsed?.protocol !== 'https:' || parsed.host.replace(/\.(?=:|$)/, '') !== token.host)
-      return { env: {}, used: 'nothing', redact: [] };
-    const basic = Buffer.from(`${token.username}:${token.token}`).toString('base64');
+    if (token === undefined || parsed?.protocol !== 'https:' || parsed.host.replace(/\.(?=:|$)/, '') !== token.host) return null;
+    return { host: parsed.host, token: token.token, basic: Buffer.from(`${token.username}:${token.token}`).toString('base64') };
+  }
+  function overHttp(url: string): Connection {
+    const own = tokenFor(url);
+    if (own === null) return { env: {}, used: 'nothing', redact: [] };
+    const { host, token, basic } = own;
     const config = [
       // The address in the key makes git send the header to this host only, and over https only.
-      [`http.https://${parsed.host}/.extraHeader`, `Authorization: Basic ${basic}`],
+      [`http.https://${host}/.extraHeader`, `Authorization: Basic ${basic}`],
       // The trace of a request redacts the header in the form that HTTP/1.1 has in every version of git.
       ['http.version', 'HTTP/1.1'],
     ];
@@ -115,12 +122,16 @@ export function createGitSession(options: SessionOptions): GitSession {
         [`GIT_CONFIG_VALUE_${i}`, value],
       ]),
     );
-    return { env: { ...env, GIT_CONFIG_COUNT: String(config.length) }, used: 'git token', redact: [token.token, basic] };
+    return { env: { ...env, GIT_CONFIG_COUNT: String(config.length) }, used: 'git token', redact: [token, basic] };
   }
 
   return {
     checksHostKeys: access !== null,
     presented: () => [...seen.values()],
+    authorization(url) {
+      const own = tokenFor(url);
+      return own === null ? null : `Basic ${own.basic}`;
+    },
     async connect(url, again, signal) {
       const server = sshServer(url);
       return server === null ? overHttp(url) : overSsh(url, server, again, signal);

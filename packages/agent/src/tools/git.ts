@@ -13,7 +13,7 @@ import { lateRedirectFailure, redirectTarget, tooManyRedirects } from './git-hos
 import { type Connection, createGitSession, explainRefusal, type GitSession } from './git-session.ts';
 import { lastRedirect } from './git-trace.ts';
 import { createHostKeys, sshServer } from './host-keys.ts';
-import { lfsPointers } from './lfs.ts';
+import { type Checkout, fetchPointers, findPointers, pointersText } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
 import { recordReader } from './records.ts';
@@ -39,6 +39,8 @@ export type CloneSpec = {
   allowedHosts: readonly string[] | undefined;
   /** Whether submodules are fetched. */
   submodules: boolean;
+  /** Whether Git LFS files are fetched. Default false. */
+  lfs?: boolean;
   /** Deploy key, git token and trusted host keys; null: the control plane is of an earlier version. */
   access: GitAccess | null;
 };
@@ -254,11 +256,18 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
         await rm(trace, { force: true });
         // Git reports a redirect that it does not follow as a failure: show its errors only if there is no redirect.
         const failed: string[] = [];
-        const onLine = (line: string): void => void (/^(fatal|error): /.test(line) ? failed.push(line) : cloneOptions.onLine(line));
+        const answered: string[] = [];
+        const isHeld = repeatsAnswers({ ...of, url });
+        const onLine = (line: string): void => {
+          if (/^(fatal|error): /.test(line)) failed.push(line);
+          else if (isHeld && REMOTE_LINE.test(line)) answered.push(line);
+          else cloneOptions.onLine(line);
+        };
         const connection = await session.connect(url, again, cloneOptions.signal);
         const result = await run(args(url), cwd, until, { signal: cloneOptions.signal, onLine }, { connection, trace, onOut });
         const redirect = result.code === 0 ? null : await lastRedirect(trace);
         if (redirect === null) for (const line of failed) cloneOptions.onLine(line);
+        if (result.code === 0) for (const line of answered) cloneOptions.onLine(line);
         if (result.code === 0) return url;
         if (redirect === null && session.checksHostKeys && HOST_KEY_REFUSED.test(result.stderr)) {
           if (again)
@@ -296,8 +305,15 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       await must(['checkout', '--quiet', '--detach', 'FETCH_HEAD'], into);
       return from;
     };
-    /** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
+    /** Addresses of the fetched submodules, by folder. */
+    const addresses = new Map<string, string>();
     const fetchSubmodule = async (url: string, sha: string, into: string): Promise<string> => {
+      const at = await fetchSubmoduleFrom(url, sha, into);
+      addresses.set(into, at);
+      return at;
+    };
+    /** Like fetchCommit. If the server does not serve single commits, it fetches all branches. */
+    const fetchSubmoduleFrom = async (url: string, sha: string, into: string): Promise<string> => {
       const of = { ...spec, url, branch: '(none)', commit: sha };
       try {
         return await fetchCommit(of, into);
@@ -336,17 +352,36 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
       const sha = (await must(['rev-parse', '--verify', 'HEAD^{commit}'])).trim();
       // The server is not trusted: check that the checked-out commit is the requested one.
       if (commit !== null && sha !== commit) throw new TaskFailure('git_unknown_commit', `requested ${commit}, received ${sha}`);
-      const found = { sha, ...(await readCommit(must)) };
-      cloneOptions.onCommit?.(found);
+      const shown = { sha, ...(await readCommit(must)) };
+      cloneOptions.onCommit?.(shown);
       const { logLine } = cloneOptions;
       if (!spec.submodules && (await hasSubmodules(must, dir))) logLine('submodules stay empty: the project has submodules=false');
       const submodules = spec.submodules
         ? await fetchSubmodules(must, fetchSubmodule, dir, from, { allowedHosts: spec.allowedHosts, logLine })
         : [];
-      const all = [{ dir, name: '' }, ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/` }))];
-      const pointers = await lfsPointers(must, all);
-      if (pointers !== null) cloneOptions.logLine(pointers);
-      return { ...found, hostKeys: session.presented(), lfs: pointers };
+      const all: Checkout[] = [
+        { dir, name: '', url: from },
+        ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/`, url: addresses.get(path) ?? '' })),
+      ];
+      const found = await findPointers(must, all);
+      const wanted = spec.lfs === true;
+      const lfsOptions = {
+        ownUrl: spec.url,
+        allowedHosts: spec.allowedHosts,
+        authorization: session.authorization,
+        until,
+        signal: cloneOptions.signal,
+        logLine,
+      };
+      const left = wanted && found.length > 0 ? await fetchPointers(found, all, lfsOptions) : found;
+      const pointers = pointersText(
+        left,
+        wanted
+          ? 'Berth fetches Git LFS files over https and http only; use the https address and a git token'
+          : 'set git_lfs=true to fetch the files',
+      );
+      if (pointers !== null) logLine(pointers);
+      return { ...shown, hostKeys: session.presented(), lfs: pointers };
     } finally {
       await rm(trace, { force: true });
     }
@@ -372,9 +407,19 @@ const displayText = (text: string, limit: number): string =>
     .slice(0, limit)
     .toWellFormed();
 
-export function gitFailure(stderr: string, spec: Pick<CloneSpec, 'url' | 'branch' | 'commit'>): TaskFailure {
-  // Keep the server’s message: "remote: Repository not found." explains more than the exit code.
-  const tail = outputTail(stderr.replace(/^(Cloning into .*|hint: .*)$/gm, ''));
+/** Messages of the server. Over http, git also prints the text of an answer that refuses the request. */
+const REMOTE_LINE = /^remote: ?/;
+/**
+ * Whether git would repeat the text of whatever answers at the address: a developer could read internal services that way. An operator who
+ * sets ALLOWED_GIT_HOSTS has chosen the hosts, and their messages help.
+ */
+const repeatsAnswers = ({ url, allowedHosts = [] }: Pick<CloneSpec, 'url'> & Partial<Pick<CloneSpec, 'allowedHosts'>>): boolean =>
+  /^https?:/i.test(url) && allowedHosts.length === 0;
+
+type Failed = Pick<CloneSpec, 'url' | 'branch' | 'commit'> & Partial<Pick<CloneSpec, 'allowedHosts'>>;
+export function gitFailure(stderr: string, spec: Failed): TaskFailure {
+  const noise = repeatsAnswers(spec) ? /^(Cloning into .*|hint: .*|remote:.*)$/gm : /^(Cloning into .*|hint: .*)$/gm;
+  const tail = outputTail(stderr.replace(noise, ''));
   // Classify without the address and the branch: their words ("timeout-service") are not part of the error.
   const code = classify(GIT_FAILURES, stderr.replaceAll(spec.url, '(url)').replaceAll(spec.branch, '(branch)'), 'git_failed');
   const detail =

@@ -356,6 +356,6 @@ function lookText(found: RepositoryFound): string {
   if (found.dockerfiles.length === 0) lines.push(`no Dockerfile on ${found.branch}`);
   if (found.dockerfiles_left_out > 0) lines.push(`and ${found.dockerfiles_left_out} more`);
   if (found.submodules) lines.push('it has submodules');
-  if (found.lfs) lines.push('it uses Git LFS: the build gets pointers instead of those files');
+  if (found.lfs) lines.push('it uses Git LFS: with --git-lfs the build gets those files, otherwise pointers');
   return lines.join('\n');
 }

@@ -18,7 +18,10 @@ export function printDeployment(cli: Cli, d: Deployment): string {
     ['branch', d.branch],
     ['rollback of', d.rollback_of],
     ['rolled back from', (d.rolled_back_from ?? null) === null ? null : `deployment ${d.rolled_back_from}`],
-    ['requested', `${ago(d.created_at, now)} by ${d.created_by?.name ?? 'unknown'} (${d.trigger ?? 'unknown'})`],
+    [
+      'requested',
+      `${ago(d.created_at, now)} by ${d.created_by?.kind === 'hook' ? `a push (${d.created_by.name ?? 'hook'})` : `${d.created_by?.name ?? 'unknown'} (${d.trigger ?? 'unknown'})`}`,
+    ],
     ['address', d.url],
     ['note', d.note],
     [

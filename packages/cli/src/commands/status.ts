@@ -1,4 +1,5 @@
 /** Commands that show what happens and change nothing: status, logs, open, placement, events. */
+import { errorSentence } from '@berth/wire/error-sentence';
 import type { Deployment } from '@berth/wire/deployment';
 import type { Event } from '@berth/wire/event';
 import type { Project } from '@berth/wire/project';
@@ -162,7 +163,7 @@ function projectStatus(cli: Cli, project: Project, running: Deployment | null, l
     const what =
       latest.error === null
         ? `${latest.status}${step === undefined || latest.finished_at !== null ? '' : `, step ${step.name}${step.live === '' ? '' : ` (${step.live})`}`}`
-        : `failed: ${latest.error.code}: ${oneLine(latest.error.message)}`;
+        : `failed: ${latest.error.code}: ${oneLine(errorSentence(latest.error.message))}`;
     lines.push(
       `deployment ${latest.generation} (${ago(latest.created_at, io.now())}): ${what}${latest.waiting === null ? '' : `, waiting: ${oneLine(latest.waiting)}`}`,
     );

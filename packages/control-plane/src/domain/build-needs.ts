@@ -1,5 +1,5 @@
 /** Lists what a task needs from the agent of its node, beyond the contract. Pure. */
-import { BUILD_SETTINGS, GIT_ACCESS } from '@berth/wire/git';
+import { BUILD_SETTINGS, GIT_ACCESS, GIT_LFS } from '@berth/wire/git';
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
 import type { BuildPayload } from '@berth/wire/task';
 import { mayUse, remoteOf } from './git-token.ts';
@@ -17,19 +17,20 @@ export type GitCredentials = { deployKey: boolean; tokenHost: string | null };
 /** The build settings that are not the defaults, as the payload of a build has them. */
 export function buildSettings(
   settings: ProjectSettings,
-): Pick<BuildPayload, 'build_context' | 'build_target' | 'build_args' | 'submodules'> {
-  const { build_context, build_target, build_args, submodules } = settings;
+): Pick<BuildPayload, 'build_context' | 'build_target' | 'build_args' | 'submodules' | 'git_lfs'> {
+  const { build_context, build_target, build_args, submodules, git_lfs } = settings;
   return {
     ...(isRoot(build_context) ? {} : { build_context }),
     ...(build_target === PROJECT_DEFAULTS.build_target ? {} : { build_target }),
     ...(Object.keys(build_args).length === 0 ? {} : { build_args }),
     ...(submodules ? {} : { submodules }),
+    ...(git_lfs ? { git_lfs } : {}),
   };
 }
 const isRoot = (folder: string): boolean => folder.split('/').every((part) => part === '' || part === '.');
 
 export function needsOf(settings: ProjectSettings, { deployKey, tokenHost }: GitCredentials): Need[] {
-  const names = Object.keys(buildSettings(settings));
+  const names = Object.keys(buildSettings(settings)).filter((name) => name !== 'git_lfs');
   return [
     ...(deployKey && remoteOf(settings.git_url).scheme === 'ssh'
       ? [{ capability: GIT_ACCESS, what: 'use the deploy key of the project' }]
@@ -37,6 +38,7 @@ export function needsOf(settings: ProjectSettings, { deployKey, tokenHost }: Git
     ...(tokenHost !== null && mayUse(tokenHost, settings.git_url)
       ? [{ capability: GIT_ACCESS, what: 'use the git token of the project' }]
       : []),
+    ...(settings.git_lfs ? [{ capability: GIT_LFS, what: 'fetch Git LFS files' }] : []),
     ...(names.length === 0 ? [] : [{ capability: BUILD_SETTINGS, what: `apply ${names.join(', ')}` }]),
   ];
 }

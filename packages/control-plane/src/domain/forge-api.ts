@@ -7,7 +7,7 @@ export type StatusTarget = { forge: KnownForge; base: URL; path: string };
 export type StatusMessage = { state: CommitState; commit: string; context: string; description: string; targetUrl: string };
 export type ForgeToken = { username: string | null; token: string };
 /** `status` is 0 if the forge could not be reached; `text` then says why. */
-export type ForgeAnswer = { status: number; text: string; retryAfterMs: number };
+export type ForgeAnswer = { status: number; text: string; retryAfterMs: number; isInternal?: boolean };
 export type ForgeRequest = { url: URL; headers: Record<string, string>; body: string };
 
 /** Hosts whose forge and API address are known. */

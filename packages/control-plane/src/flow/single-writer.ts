@@ -237,7 +237,8 @@ function stoppedVersion(draft: Draft): StoppedVersion | null {
 /** Returns whether the version that was stopped for a newer one could restart now, beside its volumes. */
 export function canRestart(draft: Draft): boolean {
   const stopped = stoppedVersion(draft);
-  if (stopped === null) return false;
+  // A restart that failed is tried again later. Until then, the end of a newer version would start nothing.
+  if (stopped === null || !mayTry(draft, stopped.old)) return false;
   const data = stopped.old.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
   return (data === null || data.node_id === stopped.home.id) && whyNotRestart(draft, stopped, null) === null;
 }

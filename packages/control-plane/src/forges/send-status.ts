@@ -43,6 +43,7 @@ export function createSendToForge({ allowedHosts }: { allowedHosts: readonly str
         },
         (answer) => {
           let text = '';
+          const isInternal = !named && addressScope(answer.socket.remoteAddress ?? '') !== 'public';
           answer.setEncoding('utf8');
           answer.on('data', (chunk: string) => {
             text += chunk;
@@ -53,6 +54,7 @@ export function createSendToForge({ allowedHosts }: { allowedHosts: readonly str
             resolve({
               status: answer.statusCode ?? 0,
               text: text.slice(0, MAX_ANSWER),
+              ...(isInternal ? { isInternal } : {}),
               retryAfterMs: 1000 * (Number(answer.headers['retry-after']) || 0),
             }),
           );

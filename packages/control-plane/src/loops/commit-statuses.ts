@@ -76,7 +76,9 @@ export const commitStatuses =
  * One line for people. The answer of a forge is not trusted: it is shortened, has no control characters, and may repeat the request with
  * its token.
  */
-function problemOf(host: string, { status, text }: ForgeAnswer, secrets: readonly string[]): string {
+function problemOf(host: string, { status, text: answered, isInternal }: ForgeAnswer, secrets: readonly string[]): string {
+  // A developer chose the address: the text of an internal service must not reach them.
+  const text = isInternal === true ? '' : answered;
   const shown = secrets.filter((secret) => secret !== '').reduce((rest, secret) => rest.replaceAll(secret, '***'), text);
   const said = shown
     .replaceAll(/\p{Cc}+/gu, ' ')

@@ -212,6 +212,36 @@ describe('a delivery is refused', () => {
     // The other two carried no proof or no readable content type: they are not stored.
     expect(await refusals(7)).toMatchObject(Array.from({ length: 7 }, () => ({ event: expect.any(String), deployment_id: null })));
   });
+  onceOnly.test('after the same reads for a known and an unknown project', async () => {
+    const reads: string[] = [];
+    const counted = <T extends object>(store: T, name: string): T =>
+      new Proxy(store, {
+        get(target, key, self) {
+          const value: unknown = Reflect.get(target, key, self);
+          if (typeof value !== 'function') return value;
+          return (...args: unknown[]): unknown => {
+            reads.push(`${name}.${String(key)}`);
+            return Reflect.apply(value, target, args);
+          };
+        },
+      });
+    const own = await createApi({
+      stores: (real) => ({ ...real, hooks: counted(real.hooks, 'hooks'), projects: counted(real.projects, 'projects') }),
+    });
+    try {
+      const id = await createProject(own);
+      await own.call('putHook', { params: { id }, body: { forge: 'github' } });
+      const readsOf = async (given: string): Promise<string[]> => {
+        reads.length = 0;
+        const url = `/api/hooks/${given}`;
+        expect((await own.server.inject({ method: 'POST', url, headers: github('wrong', body), payload: body })).statusCode).toBe(404);
+        return reads.filter((read) => read !== 'hooks.refuse');
+      };
+      expect(await readsOf(id)).toEqual(await readsOf('no-such-project'));
+    } finally {
+      await own.close();
+    }
+  });
   onceOnly.each(FORGES)('by %s without its header', async (forge) => {
     await createHook(forge);
     const proof = forge === 'gitlab' ? { 'x-hub-signature': 'sha256=0' } : { 'x-gitlab-token': 'x' };

@@ -17,6 +17,7 @@ export const SETTINGS: ProjectSettings = {
   build_target: null,
   build_args: {},
   submodules: true,
+  git_lfs: false,
   domain_prefix: 'shop',
   container_port: 8080,
   auth_required: false,

@@ -254,6 +254,7 @@ describe('a drain moves the volumes', () => {
       ],
       ['the nodes are silent because Berth was away', { uptime: { at: NOW - 199_000, since: 0 } }],
       ['the old version still stops', { tasks: [task('retire', { node_id: 'n1', payload: { remove: [], stop: [] } as never })] }],
+      ['the next try to start the old version is not due', { live: [{ ...stopped, retry: { tries: 3, not_before: NOW + 60_000 } }, lost] }],
       ['the old version serves', { live: [old({ settings }), lost] }],
     ])('waits when %s', (_, over) => {
       const d = { ...lost, losses: [{ node_id: 'n2', at: NOW - 30_000 }] };

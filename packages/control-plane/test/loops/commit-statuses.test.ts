@@ -295,6 +295,12 @@ describe('a forge', () => {
     expect(texts).toContain('answered 401');
     for (const secret of ['TOKEN', Buffer.from('bot:TOKEN').toString('base64')]) expect(texts).not.toContain(secret);
   });
+  it('of a private network that no operator named: its text reaches nobody', async () => {
+    answer = () => ({ status: 404, text: 'page of an internal service', retryAfterMs: 0, isInternal: true });
+    for (let n = 0; n < 3; n++, api.pass(MINUTE)) await loop();
+    expect(await shown(id)).toMatchObject({ error: 'git.example.com answered 404' });
+    expect((await api.call('getDeployment', { params: { id } })).text).not.toContain('internal service');
+  });
   onceOnly.test('that asks for patience gets it', async () => {
     answer = () => ({ status: 429, text: '', retryAfterMs: 5 * MINUTE });
     await loop();

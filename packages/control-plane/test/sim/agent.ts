@@ -16,7 +16,7 @@ import type { OwnSecret, Registered } from './control-plane.ts';
 import type { Forge } from './forge.ts';
 import type { ControlPlane } from './front.ts';
 import { type Container, type Engine, EngineError } from './engine.ts';
-import { digestOf, type Moving } from './disk.ts';
+import { type Content, contentOf, digestOf, type Moving } from './disk.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
 
@@ -160,6 +160,7 @@ export function createAgent(deps: AgentDeps): Agent {
                 labels: { [LABELS.project]: c.project, [LABELS.deployment]: c.deployment, [LABELS.node]: c.node },
                 host_port: c.running ? c.port : null,
                 state: c.running ? 'running' : 'exited',
+                started_at: new Date(c.startedAt).toISOString(),
               })),
             }),
       };
@@ -173,6 +174,8 @@ export function createAgent(deps: AgentDeps): Agent {
       nodeId = node.id;
       nodeIds.add(node.id);
       knownAt = world.now();
+      const listed = new Set((containers ?? []).flatMap((c) => (c.running ? [c.id] : [])));
+      if (engine.up) for (const c of engine.list()) if (c.running && listed.has(c.id)) engine.disk.writes(c.id, c.deployment);
       lastAnswerAt = new Date(node.last_seen_at).toISOString();
     }
 
@@ -447,29 +450,30 @@ export function createAgent(deps: AgentDeps): Agent {
     async function move(run: Run): Promise<Product> {
       const { payload } = run.task as TaskRecord<'move'>;
       const { project_id: project, copy, to } = payload;
-      const done = (entries: readonly string[]): Product => {
-        const result: Record<string, unknown> = { digest: digestOf(entries), files: entries.length, bytes: entries.length };
+      const done = (content: Content): Product => {
+        const files = content.entries.length;
+        const result: Record<string, unknown> = { digest: digestOf(content), files, bytes: files };
         return { report: { status: 'completed', result }, discard() {} };
       };
       if (payload.role === 'send') {
         const source = engine.disk.find(project, copy);
         if (source === null || mineOnly().some((c) => c.project === project && c.running)) return failed('volume_failed');
         if (!(await work(run, random.int(100, 2_000)))) return failed('cancelled');
-        deps.moving.set(to, [...source.entries]);
+        deps.moving.set(to, contentOf(source));
         if (!(await work(run, random.int(0, 1_000)))) return failed('cancelled');
-        return done(source.entries);
+        return done(source);
       }
       const arrived = engine.disk.find(project, to);
-      if (arrived !== null) return done(arrived.entries);
+      if (arrived !== null) return done(arrived);
       for (let waited = 0; !deps.moving.has(to); waited += 1) {
         if (waited > 30) return failed('volume_failed');
         if (!(await work(run, 500))) return failed('cancelled');
       }
-      const entries = [...(deps.moving.get(to) ?? [])];
+      const content = contentOf(deps.moving.get(to) ?? { entries: [], counts: {} });
       if (!(await work(run, random.int(100, 2_000)))) return failed('cancelled');
       if (random.chance(0.1)) return failed('disk_full');
-      engine.disk.receive({ copy: to, project, entries });
-      return done(entries);
+      engine.disk.receive({ copy: to, project, ...content });
+      return done(content);
     }
 
     /** Completes a prewarm: the node has the copy when it reports so. */

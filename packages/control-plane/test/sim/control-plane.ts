@@ -354,13 +354,15 @@ export function createControlPlane(deps: {
     return { ...stores, flow: { ...stores.flow, commit: commit(stores.flow.commit) } };
   }
 
-  function tellMoves({ createDeployment, changeDeployments: deployments }: Plan): void {
+  function tellMoves({ createDeployment, changeDeployments: deployments, project, volumes }: Plan): void {
     const moved = (deployment: string, to: string, code: string | null): void => history.record({ type: 'moved', deployment, to, code });
     if (createDeployment !== null) moved(createDeployment.id, createDeployment.status, null);
     for (const { id, set } of deployments) {
       if (set.status !== undefined) moved(id, set.status, set.error?.code ?? null);
       if (typeof set.route_published_at === 'number') moved(id, 'published', null);
     }
+    for (const { id, state, source } of volumes)
+      if (state === 'current' && source !== null) history.record({ type: 'switched', project: project.id, copy: id });
   }
 
   return {

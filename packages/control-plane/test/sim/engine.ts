@@ -14,13 +14,14 @@ export type Container = {
   /** The attempt that owns it, shown by its name: an agent that adopts it renames it (packages/agent/src/tasks/attempt-container.ts). */
   holder: { task: string; attempt: number };
   port: number;
+  startedAt: number;
   running: boolean;
   /** Whether it starts again with the engine. */
   stays: boolean;
   /** Stopped on purpose: it does not start again with the engine. */
   halted: boolean;
 };
-type Cause = 'task' | 'contract' | 'outside';
+type Cause = 'task' | 'contract' | 'outside' | 'hand';
 
 export class EngineError extends Error {
   override name = 'EngineError';
@@ -32,10 +33,10 @@ export type Engine = {
   up: boolean;
   /** Throws while the engine does not answer: that is not an empty list. */
   list(): Container[];
-  run(spec: Omit<Container, 'id' | 'port' | 'running' | 'stays' | 'halted'>, cause: Cause): Container;
+  run(spec: Omit<Container, 'id' | 'port' | 'startedAt' | 'running' | 'stays' | 'halted'>, cause: Cause): Container;
   stop(id: string, cause: Cause): void;
   /** Starts a stopped container, with another port. */
-  start(id: string): void;
+  start(id: string, cause?: Cause): void;
   remove(id: string, cause: Cause): void;
   keepUp(id: string): void;
   rename(id: string, name: string): void;
@@ -77,7 +78,8 @@ export function createEngine(world: World, history: History, name: string, addre
     },
     run(spec, cause) {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
-      const container: Container = { ...spec, id: `${name}-c${++ids}`, port: freePort(), running: true, stays: false, halted: false };
+      const fresh = { id: `${name}-c${++ids}`, port: freePort(), startedAt: world.now() };
+      const container: Container = { ...spec, ...fresh, running: true, stays: false, halted: false };
       containers.set(container.id, container);
       tell(container, 'started', cause);
       return { ...container };
@@ -91,12 +93,12 @@ export function createEngine(world: World, history: History, name: string, addre
       container.running = false;
       tell(container, 'stopped', cause);
     },
-    start(id) {
+    start(id, cause = 'task') {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
       const container = containers.get(id);
       if (container === undefined || container.running) return;
-      Object.assign(container, { running: true, halted: false, port: freePort() });
-      tell(container, 'started', 'task');
+      Object.assign(container, { running: true, halted: false, port: freePort(), startedAt: world.now() });
+      tell(container, 'started', cause);
     },
     remove(id, cause) {
       engine.stop(id, cause);
@@ -121,6 +123,7 @@ export function createEngine(world: World, history: History, name: string, addre
         container.running = container.stays && (was || !container.halted);
         if (container.running) {
           container.port = freePort();
+          container.startedAt = world.now();
           tell(container, 'moved', 'outside');
         } else if (was) tell(container, 'stopped', 'outside');
       }

@@ -15,6 +15,8 @@ export type People = {
   projects: Map<string, string>;
   deployments: Map<string, string>;
   act(): void;
+  /** Requests a deployment of the branch. */
+  deploy(project: string): Promise<void>;
   /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain(deployment: string): () => void;
   /** Stops the deployment's project. */
@@ -26,7 +28,8 @@ export type People = {
   /** Rollbacks that named no deployment. */
   goesBack: ReadonlySet<string>;
   deleteRenamed(): Promise<void>;
-  createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean }): Promise<void>;
+  /** `hasVolume`: the first project has a volume. */
+  createProjects(names: readonly string[], how: { drainSeconds: number; hasTokens: boolean; hasVolume: boolean }): Promise<void>;
 };
 
 /**
@@ -261,6 +264,7 @@ export function createPeople(
     projects,
     deployments,
     act,
+    deploy: (project) => deploy(project, null),
     drain,
     stop(id) {
       const project = deployments.get(id);
@@ -308,7 +312,7 @@ export function createPeople(
       for (const { id, stopped_at } of stopped)
         if (mayStop.has(id)) history.record({ type: 'project', project: id, stopped: stopped_at !== null, sent: asked });
     },
-    async createProjects(names, { drainSeconds: drain_seconds, hasTokens }) {
+    async createProjects(names, { drainSeconds: drain_seconds, hasTokens, hasVolume }) {
       if (random.chance(0.5)) {
         dataset = (await ask((api) => api.stores.datasets.create({ name: 'maps', nfs_path: 'maps' }, world.now()))).id;
         if (random.chance(0.8)) await scan(dataset);
@@ -316,9 +320,10 @@ export function createPeople(
       for (const name of names) {
         const input = { name, domain_prefix: name, git_url: `https://git.example/${name}.git`, drain_seconds, stop_grace_seconds: 1 };
         // A single writer of shared data: never two versions of it at once.
-        const single = random.chance(0.35);
+        const isData = hasVolume && name === names[0];
+        const single = random.chance(0.35) || isData;
         const datasets =
-          dataset === null || random.chance(0.3)
+          dataset === null || random.chance(0.3) || isData
             ? []
             : [{ dataset_id: dataset, mode: single ? ('readwrite' as const) : ('dependency' as const) }];
         const replace = single ? ('recreate' as const) : ('rolling' as const);

@@ -26,6 +26,7 @@ import { createPeople } from './people.ts';
 import { type PlantName, PLANTS } from './plants.ts';
 import { createProxy, type Proxy } from './proxy.ts';
 import { createRandom, type Random } from './random.ts';
+import { createRestless, type Restless } from './restless.ts';
 import { createWorld, type Life } from './world.ts';
 
 export type RunOptions = {
@@ -42,6 +43,8 @@ export type RunOptions = {
   withStatuses?: number;
   /** Share of the acts of people that go back to the release before, in addition to the usual ones. Default: 0. */
   rollbacks?: number;
+  /** Whether people change their minds (restless.ts). Default: every second seed. */
+  restless?: boolean;
   trace?: (event: HistoryEvent) => void;
 };
 export type RunResult = {
@@ -73,18 +76,21 @@ export async function run({
   quietStops = 0.2,
   withStatuses,
   rollbacks = 0,
+  restless: isRestless = seed % 2 === 0,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
   const world = createWorld(random, START);
   const events: HistoryEvent[] = [];
   let faults: Faults | null = null;
+  let restless: Restless | null = null;
   const history = {
     record(happening: Happening): void {
       const event: HistoryEvent = { at: world.now(), ...happening };
       events.push(event);
       trace?.(event);
       faults?.heard(event);
+      restless?.heard(event);
     },
   };
   const database = await make(world.now, createRandom(random.int(1, 1e9)));
@@ -134,7 +140,8 @@ export async function run({
      * Two machines with one hostname. `own`: each node has a node secret, which the other machine lacks. `late`: the first may be cut off
      * for longer than the offline time, so that the second gets the name.
      */
-    const doubling = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
+    const doubled = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
+    const doubling = isRestless ? 'none' : doubled;
     const isDoubled = doubling !== 'none';
     const moving: Moving = new Map();
     const agents: Agent[] = [];
@@ -153,13 +160,20 @@ export async function run({
       }
     };
     for (let i = 1; i <= random.int(1, 2); i++) add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
-    for (let i = 1; i <= random.int(1, 3); i++) add(`node-${i}`, 'deploy', i > 1 && random.chance(0.15), i);
+    let nodes = 0;
+    for (let i = 1; i <= random.int(1, 3); i++) add(`node-${++nodes}`, 'deploy', i > 1 && random.chance(0.15), i);
+    // A move needs two nodes, and a third one for a change of mind.
+    while (isRestless && nodes < 3) add(`node-${++nodes}`, 'deploy', false, nodes);
 
     for (const one of [...controlPlanes, ...agents, ...proxies]) one.start();
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
     // A control plane answers when it has read its clock from the database.
     await world.run(START + 100);
-    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), { drainSeconds, hasTokens });
+    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), {
+      drainSeconds,
+      hasTokens,
+      hasVolume: isRestless,
+    });
     await world.run(START + 3_000);
     await ready;
     for (const [id, name] of people.projects) names.set(id, name);
@@ -199,15 +213,22 @@ export async function run({
     for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
-    const stormMs = doubling === 'late' ? 4 * chaosMs : chaosMs;
-    begun.begin(stormMs);
+    const stormMs = doubling === 'late' || isRestless ? 4 * chaosMs : chaosMs;
+    // Later, only people who change their minds disturb a move.
+    begun.begin(isRestless ? chaosMs : stormMs);
+    if (isRestless) {
+      const chance = createRandom(seed + 1_000_003);
+      restless = createRestless({ world, history, controlPlane, agents, projects: people.projects, random: chance, deploy: people.deploy });
+      restless.begin(stormMs);
+    }
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
     // Sometimes several users act at the same moment: then decisions overlap.
-    for (let t = 0; t < stormMs; t += random.int(300, 3_000))
+    for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless ? 6 : 1))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
     await world.run(world.now() + stormMs + absenceMs);
     begun.end();
+    restless?.end();
     for (const id of people.projects.keys()) if (random.chance(quietStops)) people.stopQuietly(id);
     // Pushes that no fault and no person disturbs.
     const quiet = new Set<string>();
@@ -303,7 +324,7 @@ export async function run({
       const current = currentCopy(await stores.volumes.ofProject(project));
       const disks = [...agents, ...doubles].map(({ engine }) => engine.disk);
       const found = current === null ? null : disks.map((disk) => disk.find(project, current.id)).find((copy) => copy !== null);
-      history.record({ type: 'kept', project, copy: current?.id ?? null, entries: found?.entries ?? null });
+      history.record({ type: 'kept', project, copy: current?.id ?? null, entries: found?.entries ?? null, counts: found?.counts ?? null });
     }
     /** Records what each push caused, and whether the last pushed commit was deployed, by its id or without a look. */
     async function measurePushes(stores: Stores, project: string): Promise<void> {

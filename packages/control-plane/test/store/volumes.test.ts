@@ -3,7 +3,8 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
 import { emptyPlan } from '../../src/domain/plan.ts';
-import { codeOf, freshPath, nodeIn, NOW, open, projectIn } from './fixtures.ts';
+import { markRestored } from '../../src/store/backup/as-new.ts';
+import { codeOf, freshPath, nodeIn, NOW, open, projectIn, urlOf } from './fixtures.ts';
 
 let stores: Stores;
 let node: { id: string; hostname: string };
@@ -96,5 +97,40 @@ describe('the deletion of the project', () => {
     await put(copy(), copy({ id: 'v3', state: 'left' }));
     await removeProject(true);
     expect(await states()).toEqual({ v1: 'deleting', v3: 'deleting' });
+  });
+});
+
+describe('a move', () => {
+  const digest = 'a'.repeat(64);
+  const seen = { containers: { c1: '2026-11-21T12:00:00Z' }, proven_at: NOW };
+  const proofs = async () => (await stores.volumes.ofProject(projectId)).map((c) => [c.id, c.state, c.digest, c.seen]);
+
+  it('is found by its project as long as a copy is being received', async () => {
+    await put(copy());
+    expect(await stores.volumes.received()).toEqual([]);
+    await put(copy({ id: 'v2', state: 'incoming', source: 'v1' }), copy({ id: 'v3', state: 'incoming', source: 'v1' }));
+    expect(await stores.volumes.received()).toEqual([projectId]);
+  });
+  it('keeps its proof when a node reports sizes', async () => {
+    await put(copy({ digest, seen }), copy({ id: 'v2', state: 'incoming', source: 'v1', digest, seen }));
+    await stores.volumes.report(node, [reported('v1', 7), reported('v2', 7)], NOW);
+    expect(await proofs()).toEqual([
+      ['v1', 'current', digest, seen],
+      ['v2', 'incoming', digest, seen],
+    ]);
+  });
+  it.each([true, false])('has no proof after a restore, as new: %s', async (as_new) => {
+    const path = freshPath();
+    stores = await open(path);
+    projectId = (await projectIn(stores)).id;
+    node = await nodeIn(stores, 'n1');
+    await put(copy({ digest, seen }), copy({ id: 'v2', state: 'incoming', source: 'v1', digest, seen }));
+    await stores.close();
+    await markRestored(await urlOf(path), { name: 'b', backup_at: 'x', restored_at: 'y', as_new });
+    stores = await open(path);
+    expect(await proofs()).toEqual([
+      ['v1', 'current', null, null],
+      ['v2', 'incoming', null, null],
+    ]);
   });
 });

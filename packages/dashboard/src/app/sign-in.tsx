@@ -8,6 +8,7 @@ import { Problem } from '../parts/problem.tsx';
 import { Button, LinkButton } from '../ui/controls.tsx';
 import { beginLogin, endLogin, isOtherAccount, usedAccount } from './begun.ts';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
+import { Ghost } from '../ui/feedback.tsx';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { Text, Title } from '../ui/text.tsx';
@@ -97,7 +98,13 @@ function SignInForm({ over }: { over?: string }) {
     }
   }
   // Without an answer the way by password stays open.
-  if (methods.isPending) return null;
+  if (methods.isPending)
+    return (
+      <div role="status">
+        <span className="visually-hidden">Loading the ways to sign in</span>
+        <Ghost />
+      </div>
+    );
   const form = (
     <form
       onSubmit={(event) => {

@@ -9,6 +9,7 @@ import { Deployments } from '../parts/deployments.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
 import { Ago } from '../parts/time.tsx';
+import { kindText } from '../parts/words.ts';
 import { Button, Choice } from '../ui/controls.tsx';
 import { Table } from '../ui/data.tsx';
 import { Panel, Row } from '../ui/layout.tsx';
@@ -75,7 +76,7 @@ function Events({ find, onFind }: { find: string; onFind: (text: string) => void
                 id={(row) => `${row.seq} ${row.kind}`}
                 cells={[
                   { head: 'At', cell: (row) => <Ago at={row.at} /> },
-                  { head: 'Kind', cell: (row) => row.kind },
+                  { head: 'Kind', cell: (row) => kindText(row.kind) },
                   { head: 'What happened', rowHead: true, cell: (row) => row.message },
                   {
                     head: 'About',
@@ -130,7 +131,7 @@ function Audit({ user, onUser }: { user: string; onUser: (text: string) => void 
               cells={[
                 { head: 'At', cell: (row) => <Ago at={row.at} /> },
                 { head: 'Who', rowHead: true, cell: (row) => row.user ?? row.via },
-                { head: 'Action', cell: (row) => row.action },
+                { head: 'Action', cell: (row) => kindText(row.action) },
                 { head: 'Target', cell: (row) => row.target ?? '' },
                 {
                   head: 'Outcome',

@@ -1,8 +1,11 @@
 import type { Deployment } from '@berth/wire/deployment';
+import { errorSentence } from '@berth/wire/error-sentence';
 import type { Project } from '@berth/wire/project';
+import { isSettled } from '@berth/wire/vocabulary';
+import { can } from '@berth/wire/can';
 import { useNavigate, useParams } from '@tanstack/react-router';
 import { Page as Head } from '../app/page.tsx';
-import { useReasons } from '../app/session.tsx';
+import { conditionOf, useReasons } from '../app/session.tsx';
 import { useAsk } from '../api/queries.ts';
 import { errorOfLast, useChange } from '../parts/actions.tsx';
 import { Answer } from '../parts/answer.tsx';
@@ -13,9 +16,10 @@ import { LogView } from '../parts/log-view.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { HealthStatus } from '../parts/states.tsx';
 import { Ago, Exact, useNow } from '../parts/time.tsx';
-import { bytesText, durationText, exactTime } from '../parts/time-text.ts';
+import { bytesText, durationText, exactTime, zoneAt } from '../parts/time-text.ts';
 import { Button, Copy } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
+import { requesterText, triggerText } from '../parts/words.ts';
 import { clean } from '../ui/foreign.ts';
 import { Note, Progress } from '../ui/feedback.tsx';
 import { Column, Panel, WithSide } from '../ui/layout.tsx';
@@ -56,45 +60,64 @@ function Loaded({ deployment }: { deployment: Deployment }) {
   const reasonAgainst = useReasons(project.data);
   const cancel = useChange('cancelDeployment');
   const rollback = useChange('rollback', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
+  const again = useChange('createDeployment', (answer) => void navigate({ to: '/deployments/$id', params: { id: answer.id } }));
+  /** It never served, so the way on is another deployment. */
+  const hasEnded = isSettled(deployment.status) && !can('rollback_to', deployment.status);
   const { lines, notes } = useLogStream(`/api/deployments/${deployment.id}/logs`);
-  const name = project.data?.name ?? 'deployment';
-  const error = errorOfLast(cancel, rollback);
+  /** Null until it is read: a command with a placeholder could be copied. */
+  const name = project.data?.name ?? null;
+  const error = errorOfLast(cancel, rollback, again);
   const exits = useAsk('deploymentExits', { params: { id: deployment.id } });
   return (
     <Head
-      title={`${name} #${deployment.generation}`}
+      title={name === null ? `Deployment #${deployment.generation}` : `${name} #${deployment.generation}`}
       lead={
         <span>
           <LiveStatus item={deployment} stopped={project.data?.stopped === true} strong />: {commitText(deployment)}, requested{' '}
           <Ago at={deployment.created_at} />
           {rolledBackText(deployment)}
-          {(deployment.created_by?.name ?? null) !== null && ` by ${clean(deployment.created_by?.name ?? '')}`}
+          {requesterText(deployment) !== '' && ` by ${clean(requesterText(deployment))}`}
         </span>
       }
       actions={
         <>
-          <Command words={['deployment', 'show', deployment.id]} />
-          {project.data !== undefined && (
+          {name !== null && (
             <PageLink to="/projects/$name" params={{ name }} size="sm">
               Project {name}
             </PageLink>
           )}
+          <Command words={['deployment', 'show', deployment.id]} />
           <OutLink href={deployment.url}>Open</OutLink>
-          <Button
-            reason={reasonAgainst('rollback_to', deployment.status) ?? (deployment.status === 'running' ? 'it is live' : null)}
-            busy={rollback.busy}
-            onClick={() => void rollback.run({ params: { id: deployment.project_id }, body: { deployment_id: deployment.id } })}
-          >
-            Roll back to this
-          </Button>
-          <Button
-            look="danger"
-            reason={reasonAgainst('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
-            busy={cancel.busy}
-            onClick={() => void cancel.run({ params: { id: deployment.id } })}
-          >
-            Cancel
-          </Button>
+          {hasEnded && (
+            <Button
+              look="main"
+              reason={project.data === undefined ? 'the project is not read yet' : reasonAgainst('deploy', conditionOf(project.data))}
+              busy={again.busy}
+              onClick={() => void again.run({ params: { id: deployment.project_id }, body: {} })}
+            >
+              Deploy again
+            </Button>
+          )}
+          {can('rollback_to', deployment.status) && deployment.status !== 'running' && (
+            <Button
+              reason={reasonAgainst('rollback_to', deployment.status)}
+              busy={rollback.busy}
+              onClick={() => void rollback.run({ params: { id: deployment.project_id }, body: { deployment_id: deployment.id } })}
+            >
+              Roll back to this
+            </Button>
+          )}
+          {/* A pressed button stays, with the focus that it has. */}
+          {(!isSettled(deployment.status) || cancel.startedAt !== 0) && (
+            <Button
+              look="danger"
+              reason={reasonAgainst('cancel', deployment.status) ?? (deployment.cancel_requested ? 'its end is requested already' : null)}
+              busy={cancel.busy}
+              onClick={() => void cancel.run({ params: { id: deployment.id } })}
+            >
+              Cancel
+            </Button>
+          )}
         </>
       }
     >
@@ -102,7 +125,12 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       {deployment.error !== null && (
         <Note tone="bad" title="Why it failed">
           <Column gap="xs">
-            <Text>{deployment.error.message}</Text>
+            <Text strong>{errorSentence(deployment.error.message)}</Text>
+            {deployment.error.message.trim().includes('\n') && (
+              <Text size="xs" mono lines>
+                {deployment.error.message}
+              </Text>
+            )}
             <Text size="xs" tone="quiet">
               {deployment.error.code} · <OutLink href={`/docs/errors#${deployment.error.code}`}>what to do</OutLink>
             </Text>
@@ -116,7 +144,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
       <Ladder deployment={deployment} />
       <WithSide side={<Story deployment={deployment} />}>
         <Column>
-          <Panel flush title="Log" id="log" actions={<Command words={['logs', name, '--build']} />}>
+          <Panel flush title="Log" id="log" actions={<Command words={['logs', deployment.id, '--build']} />}>
             {deployment.log_removed_at === null ? (
               <LogView
                 lines={lines}
@@ -125,7 +153,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
                 label="Log of the build and the deployment"
                 // The reason of a failure is at the end.
                 follow={deployment.finished_at === null || deployment.status === 'failed'}
-                file={`${name}-${deployment.generation}.log`}
+                file={`${name ?? deployment.id}-${deployment.generation}.log`}
               />
             ) : (
               <Empty>Retention removed this log.</Empty>
@@ -210,14 +238,20 @@ const Hash = ({ text, shown, what }: { text: string; shown: number; what: string
   </>
 );
 
+const TimeZone = () => (
+  <Text size="xs" tone="quiet">
+    times in {zoneAt(new Date())}
+  </Text>
+);
+
 /** Events about the change of the route: the proof that no request was lost. */
 const SWITCH = /route|confirm|publish|switch|drain|retire|serving|live|running|superseded|proxy/i;
 function Story({ deployment }: { deployment: Deployment }) {
   const events = deployment.events;
-  const switching = events.filter(({ kind, message }) => SWITCH.test(kind) || SWITCH.test(message));
+  const switching = events.filter(({ kind, message }) => kind !== 'failed' && (SWITCH.test(kind) || SWITCH.test(message)));
   return (
     <Column>
-      <Panel title="Story" id="story">
+      <Panel title="Story" id="story" actions={<TimeZone />}>
         {events.length === 0 ? (
           <Text tone="quiet">{deployment.story_removed_at === null ? 'No events yet' : 'Retention removed the events'}</Text>
         ) : (
@@ -227,7 +261,8 @@ function Story({ deployment }: { deployment: Deployment }) {
                 <time className="when" dateTime={event.at} title={exactTime(event.at)}>
                   {exactTime(event.at).slice(11, 19)}
                 </time>
-                <Text inline>{event.message}</Text>
+                {/* The note above has the whole message of a failure. */}
+                <Text inline>{event.message.includes('\n') ? errorSentence(event.message) : event.message}</Text>
               </li>
             ))}
           </ol>
@@ -251,7 +286,7 @@ function Story({ deployment }: { deployment: Deployment }) {
             ['Id', <Code key="i">{deployment.id}</Code>],
             deployment.commit === null ? null : ['Commit', <Hash key="c" text={deployment.commit} shown={12} what="commit" />],
             deployment.commit_author === null ? null : ['Author', deployment.commit_author],
-            deployment.trigger === null ? null : ['Trigger', deployment.trigger],
+            deployment.trigger === null ? null : ['Trigger', triggerText(deployment)],
             deployment.health === null ? null : ['Health', <HealthStatus key="h" health={deployment.health} />],
             deployment.image_digest === null ? null : ['Image', <Hash key="d" text={deployment.image_digest} shown={19} what="digest" />],
             deployment.finished_at === null ? null : ['Finished', <Exact key="f" at={deployment.finished_at} />],

@@ -1,4 +1,5 @@
 import { PROJECT_DEFAULTS } from '@berth/wire/project';
+import type { RepositoryFound } from '@berth/wire/repository-look';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
@@ -8,7 +9,7 @@ import { queries, useList } from '../api/queries.ts';
 import { useChange } from '../parts/actions.tsx';
 import { Command } from '../parts/command.tsx';
 import { fieldErrors, FormProblem, problemText } from '../parts/problem.tsx';
-import { LookStatus, proposedDockerfile, useRepositoryLook } from '../parts/repository.tsx';
+import { completed, LookStatus, proposedDockerfile, useRepositoryLook } from '../parts/repository.tsx';
 import { Button } from '../ui/controls.tsx';
 import { ManySelect, NumberField, Switch } from '../ui/fields.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
@@ -42,10 +43,15 @@ export const Page = () => {
   const shownName = name ?? nameOf(git);
   const shownPrefix = prefix ?? shownName;
   const found = look.state?.url === git ? look.found : null;
-  const branch = typedBranch ?? found?.branch ?? PROJECT_DEFAULTS.branch;
-  const dockerfile = typedDockerfile ?? (found === null ? undefined : proposedDockerfile(found)?.path) ?? PROJECT_DEFAULTS.dockerfile_path;
-  const ports = found?.dockerfiles.find(({ path }) => path === dockerfile)?.ports ?? [];
-  const port = typedPort === null ? (ports[0] ?? PROJECT_DEFAULTS.container_port) : typedPort.port;
+  /** The values of the person come first, then those that the builder found, then the defaults. */
+  const valuesWith = (answer: RepositoryFound | null) => {
+    const branch = typedBranch ?? answer?.branch ?? PROJECT_DEFAULTS.branch;
+    const dockerfile =
+      typedDockerfile ?? (answer === null ? undefined : proposedDockerfile(answer)?.path) ?? PROJECT_DEFAULTS.dockerfile_path;
+    const ports = answer?.dockerfiles.find(({ path }) => path === dockerfile)?.ports ?? [];
+    return { branch, dockerfile, ports, port: typedPort === null ? (ports[0] ?? PROJECT_DEFAULTS.container_port) : typedPort.port };
+  };
+  const { branch, dockerfile, ports, port } = valuesWith(found);
   const create = useChange('createProject');
   const errors = fieldErrors(create.error);
 
@@ -56,14 +62,19 @@ export const Page = () => {
     await createAndDeploy().finally(() => setBusy(false));
   }
   async function createAndDeploy(): Promise<void> {
+    const git_url = completed(git);
+    setGit(git_url);
+    // Somebody who pastes an address and presses the button gets the branch and the port of the repository too.
+    const isTyped = typedBranch !== null && typedDockerfile !== null && typedPort !== null;
+    const values = valuesWith(isTyped ? found : await look.ask(git_url, typedBranch === '' ? null : typedBranch));
     const project = await create.run({
       body: {
         name: shownName,
-        git_url: git,
+        git_url,
         domain_prefix: shownPrefix,
-        branch,
-        dockerfile_path: dockerfile,
-        ...(port === null ? {} : { container_port: port }),
+        branch: values.branch,
+        dockerfile_path: values.dockerfile,
+        ...(values.port === null ? {} : { container_port: values.port }),
         auth_required: auth,
         datasets: uses.map((dataset_id) => ({ dataset_id, mode: 'dependency' as const })),
       },
@@ -98,7 +109,11 @@ export const Page = () => {
               error={errors['git_url']}
               required
               autoFocus
-              onBlur={() => look.ask(git, typedBranch)}
+              onBlur={() => {
+                const whole = completed(git);
+                setGit(whole);
+                void look.ask(whole, typedBranch);
+              }}
             />
             <LookStatus look={look} url={git} />
             <Columns most={2}>
@@ -128,7 +143,7 @@ export const Page = () => {
                 error={errors['branch']}
                 suggestions={found?.branches ?? []}
                 onBlur={() =>
-                  typedBranch !== null && typedBranch !== found?.branch && look.ask(git, typedBranch === '' ? null : typedBranch)
+                  void (typedBranch !== null && typedBranch !== found?.branch && look.ask(git, typedBranch === '' ? null : typedBranch))
                 }
               />
               <TextField

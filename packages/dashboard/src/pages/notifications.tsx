@@ -93,7 +93,11 @@ function Notifications({ isAdmin }: { isAdmin: boolean }) {
                     head: 'State',
                     cell: (row) =>
                       row.failing_since === null ? (
-                        <Status mark="ok">works</Status>
+                        row.last_sent_at === null ? (
+                          <Status mark="off">not tested</Status>
+                        ) : (
+                          <Status mark="ok">works</Status>
+                        )
                       ) : (
                         <>
                           <Status mark="bad">fails</Status>

@@ -1,3 +1,4 @@
+import { errorSentence } from '@berth/wire/error-sentence';
 import type { ReactNode } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useAsk, useList } from '../api/queries.ts';
@@ -50,7 +51,7 @@ export const Page = () => {
           </PageLink>
         ),
         state: <DeploymentStatus status="failed" />,
-        why: item.error?.message ?? '',
+        why: errorSentence(item.error?.message ?? ''),
         since: item.finished_at,
       })),
     ...attention.items

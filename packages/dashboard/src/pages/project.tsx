@@ -1,4 +1,5 @@
 import type { Deployment, DeploymentItem } from '@berth/wire/deployment';
+import { errorSentence } from '@berth/wire/error-sentence';
 import type { Project } from '@berth/wire/project';
 import { useNavigate, useParams, useRouterState } from '@tanstack/react-router';
 import { lazy, Suspense, useState } from 'react';
@@ -33,7 +34,7 @@ const TABS = [
   ['members', 'Members'],
   ['settings', 'Settings'],
 ] as const;
-const part = (name: 'Env' | 'Data' | 'Domains' | 'Hook' | 'Settings') =>
+const part = (name: 'Env' | 'Data' | 'Domains' | 'Hook') =>
   lazy(async () => ({ default: (await import('../parts/project-tabs.tsx'))[name] }));
 const Members = lazy(async () => ({ default: (await import('../parts/members.tsx')).Members }));
 /** Apart, because of the library for charts. */
@@ -44,7 +45,7 @@ const LAZY = {
   data: part('Data'),
   domains: part('Domains'),
   hook: part('Hook'),
-  settings: part('Settings'),
+  settings: lazy(async () => ({ default: (await import('../parts/project-settings.tsx')).Settings })),
   metrics: Metrics,
 };
 
@@ -161,7 +162,7 @@ function Truth({ project, live, newest }: { project: Project; live: Deployment |
   if (live === undefined) {
     if (project.running_deployment_id !== null) return <Ghost lines={1} />;
     return newest?.status === 'failed' ? (
-      <Status mark="bad">Not live: the last deployment failed. {newest.error?.message}</Status>
+      <Status mark="bad">Not live: the last deployment failed. {errorSentence(newest.error?.message ?? '')}</Status>
     ) : (
       <Status mark="off">Not live yet.</Status>
     );

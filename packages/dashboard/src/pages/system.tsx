@@ -1,3 +1,4 @@
+import { errorSentence } from '@berth/wire/error-sentence';
 import type { SystemReadiness } from '@berth/wire/system';
 import { Page as Head } from '../app/page.tsx';
 import { useAsk, useList } from '../api/queries.ts';
@@ -114,7 +115,7 @@ function System() {
                     head: 'State',
                     cell: (row) => (
                       <Status mark={row.state === 'done' ? 'ok' : row.state === 'failed' ? 'bad' : 'busy'}>
-                        {row.error?.message ?? row.waiting ?? row.state}
+                        {row.error === null ? (row.waiting ?? row.state) : errorSentence(row.error.message)}
                       </Status>
                     ),
                   },

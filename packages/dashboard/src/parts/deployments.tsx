@@ -1,5 +1,6 @@
 /** The table of deployments. */
 import type { DeploymentItem } from '@berth/wire/deployment';
+import { errorSentence } from '@berth/wire/error-sentence';
 import { Table, type Cell } from '../ui/data.tsx';
 import { clean, isShort } from '../ui/foreign.ts';
 import { Button } from '../ui/controls.tsx';
@@ -11,6 +12,7 @@ import { useProjectNames } from './names.ts';
 import { DeploymentStatus, HealthStatus } from './states.tsx';
 import { Ago } from './time.tsx';
 import { durationText } from './time-text.ts';
+import { requesterText } from './words.ts';
 
 /** First line of the commit message, else the short commit. */
 export function commitText({ commit, commit_message, branch }: Pick<DeploymentItem, 'commit' | 'commit_message' | 'branch'>): string {
@@ -75,7 +77,7 @@ export function Deployments({ items, more, withProject = false, stopped = false,
           <Text>{commitText(item)}</Text>
           {item.error !== null && (
             <Text tone="bad" size="xs" clamp>
-              {item.error.message}
+              {errorSentence(item.error.message)}
             </Text>
           )}
           {item.waiting !== null && (
@@ -87,7 +89,7 @@ export function Deployments({ items, more, withProject = false, stopped = false,
       ),
     },
     { head: 'Node', wide: true, cell: (item) => (item.node_id === null ? null : <NodeName name={item.node_name ?? item.node_id} />) },
-    { head: 'By', wide: true, cell: (item) => item.created_by?.name ?? item.trigger ?? '' },
+    { head: 'By', wide: true, cell: (item) => requesterText(item) },
     {
       head: 'Took',
       number: true,

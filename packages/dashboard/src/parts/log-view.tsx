@@ -9,7 +9,7 @@ import { Text } from '../ui/text.tsx';
 import { piecesOf, plainText } from './ansi.ts';
 import { rowsOf } from './log-rows.ts';
 import { matcherOf } from './match.ts';
-import { countText, exactTime } from './time-text.ts';
+import { countText, exactTime, zoneAt } from './time-text.ts';
 
 /** `key` is the number of the line in the address: `seq` of a build log, the time of a runtime log. */
 export type Line = { key: string; at: string; stream: 'stdout' | 'stderr' | 'system'; text: string };
@@ -44,7 +44,7 @@ function linkedLine(): string | null {
 export function LogView({ lines, label, follow, notes = [], file, linkable = false }: LogViewProps) {
   const [typed, setTyped] = useState('');
   const [stream, setStream] = useState<'all' | 'stderr'>('all');
-  const [times, setTimes] = useState(false);
+  const [times, setTimes] = useState(true);
   const [context, setContext] = useState<keyof typeof CONTEXT>('0');
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const [linked, setLinked] = useState(() => (linkable ? linkedLine() : null));
@@ -136,7 +136,7 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
                 { value: 'stderr', label: 'stderr' },
               ]}
             />
-            <Checkbox label="Times" value={times} onChange={setTimes} />
+            <Checkbox label={`Times (${zoneAt(new Date())})`} value={times} onChange={setTimes} />
             <Button size="xs" onClick={download}>
               Download
             </Button>

@@ -5,6 +5,7 @@ import { Button } from '../ui/controls.tsx';
 import { Note, Spoken } from '../ui/feedback.tsx';
 import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
+import { labelOf } from './field-words.ts';
 
 /** Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields; `projects[1]` belongs to `projects`. */
 export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
@@ -28,7 +29,7 @@ export function besideFields(error: unknown, fields: readonly string[]): { rest:
   const isShown = ({ field }: { field: string }): boolean => fields.includes(field) || fields.includes(field.split(/[.[]/, 1)[0] ?? field);
   const others = errors.filter((one) => !isShown(one));
   if (errors.length > 0 && others.length === 0) return null;
-  return { rest: others.length === errors.length ? null : others.map(({ field, message }) => `${field} ${message}`) };
+  return { rest: others.length === errors.length ? null : others.map(({ field, message }) => `${labelOf(field)} ${message}`) };
 }
 
 /** The error of a form, without what stands at its fields. Screen readers hear that fields are wrong. */
@@ -38,7 +39,7 @@ export function FormProblem({ error, what, fields }: { error: unknown; what: str
   if (beside === null)
     return (
       <Spoken>
-        {what} failed: correct {Object.keys(fieldErrors(error)).join(', ')}
+        {what} failed: correct {Object.keys(fieldErrors(error)).map(labelOf).join(', ')}
       </Spoken>
     );
   if (beside.rest === null) return <Problem error={error} what={what} />;
@@ -54,12 +55,15 @@ export function FormProblem({ error, what, fields }: { error: unknown; what: str
 /** The sentence for a dialog; null without an error. */
 export const dialogError = (error: unknown): string | null => (error === null || error === undefined ? null : problemText(error));
 
+/** `git_url: the host …` begins with the name of the API; people know the label of the control. */
+const inWords = (message: string): string => message.replace(/^([a-z]+(?:_[a-z]+)+)(?=[:[.])/, (name) => labelOf(name));
+
 export function problemText(error: unknown): string {
   if (isAway(error)) return 'The control plane does not answer. Nothing was changed that Berth knows of; try again.';
   if (error instanceof ApiError) {
     if (error.code === 'changed_meanwhile')
       return 'Somebody else changed this meanwhile. Your text is still here; compare, then save again.';
-    return error.message;
+    return inWords(error.message);
   }
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,14 +1,14 @@
-/** The tabs of a project, except deployments, logs, metrics and members. */
-import type { Project } from '@berth/wire/project';
+/** The tabs of a project, except deployments, logs, metrics, members and settings. */
+import { MOUNT_MODES, type MountMode } from '@berth/wire/dataset';
+import type { Project, ProjectPatch } from '@berth/wire/project';
 import { FORGES, type Forge } from '@berth/wire/hook';
 import { ApiError } from '@berth/wire/client';
-import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { useProjectReasons } from '../app/session.tsx';
-import { useAsk, useAskWithTag, useList } from '../api/queries.ts';
+import { useAsk, useList } from '../api/queries.ts';
 import { Button, Copy, Menu } from '../ui/controls.tsx';
 import { Facts, Table } from '../ui/data.tsx';
-import { Checkbox, NumberField, Select, Switch, TagsField } from '../ui/fields.tsx';
+import { Checkbox, Select } from '../ui/fields.tsx';
 import { Note } from '../ui/feedback.tsx';
 import { Column, Columns, Panel, Row } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
@@ -20,7 +20,6 @@ import { Answer } from './answer.tsx';
 import { Command, Empty } from './command.tsx';
 import { Conflict } from './conflict.tsx';
 import { dialogError, fieldErrors, FormProblem, Problem } from './problem.tsx';
-import { LookStatus, useRepositoryLook } from './repository.tsx';
 import { looksSecret } from './secret-name.ts';
 import { CertificateStatus, DatasetStatus } from './states.tsx';
 import { useTagged } from './tagged.ts';
@@ -205,15 +204,47 @@ export function Env({ project: shown }: Tab) {
   );
 }
 
-export function Data({ project }: Tab) {
+export function Data({ project: shown }: Tab) {
+  const { project, headers, isRead } = useTagged(shown);
+  const reason = useProjectReasons(project)('edit_project');
+  const [volume, setVolume] = useState('');
+  const [volumePath, setVolumePath] = useState('');
+  const [dataset, setDataset] = useState('');
+  const [mode, setMode] = useState<MountMode>('dependency');
+  const addVolume = useChange('patchProject', () => {
+    setVolume('');
+    setVolumePath('');
+  });
+  const removeVolume = useChange('patchProject');
+  const addDataset = useChange('patchProject', () => {
+    setDataset('');
+    // A mode that lets the container change the files is chosen each time.
+    setMode('dependency');
+  });
+  const removeDataset = useChange('patchProject');
+  const save = (by: typeof addVolume, body: Pick<ProjectPatch, 'volumes' | 'datasets'>): void => {
+    if (isRead) void by.run({ params: { id: project.id }, body, ...headers });
+  };
+  const notRead = reason ?? (isRead ? null : 'the project is not read yet');
+  const noVolume = notRead ?? (volume === '' || volumePath === '' ? 'it needs a name and a path' : null);
+  const noDataset = notRead ?? (dataset === '' ? 'choose a dataset' : null);
+  /** The list is sent as a whole; an error stands at the field of its last part, else at the first one. */
+  const wrong = ({ error }: typeof addVolume, part: 'name' | 'mount_path' | 'dataset_id'): string | undefined => {
+    const found = error instanceof ApiError ? error.problem?.errors?.find(({ field }) => /^(?:volumes|datasets)\b/.test(field)) : undefined;
+    return found !== undefined && (found.field.endsWith('.mount_path') ? 'mount_path' : part === 'dataset_id' ? part : 'name') === part
+      ? found.message
+      : undefined;
+  };
   const datasets = useList('listDatasets', { query: { limit: 200 } });
   const byId = new Map(datasets.items.map((dataset) => [dataset.id, dataset]));
+  const unused = datasets.items.filter(({ id }) => !project.datasets.some(({ dataset_id }) => dataset_id === id));
   const placement = useAsk('placement', { query: { project_id: project.id } });
   return (
     <Column>
       <Panel flush title="Datasets" id="datasets" actions={<Command words={['project', 'show', project.name]} />}>
+        <Problems of={removeDataset.error} what="Removing the dataset" />
         {project.datasets.length === 0 ? (
-          <Empty words={['dataset', 'list']}>The project uses no datasets. These exist:</Empty>
+          <Empty words={['dataset', 'list']}>The project uses no datasets. This command lists those of the platform:</Empty>
         ) : (
           <Table
             label="Datasets"
@@ -238,11 +269,64 @@ export function Data({ project }: Tab) {
                   return found === undefined ? null : <DatasetStatus status={found.status} />;
                 },
               },
+              {
+                head: 'Change',
+                cell: (row) => (
+                  <Menu
+                    label={`Actions for ${byId.get(row.dataset_id)?.name ?? row.dataset_id}`}
+                    items={[
+                      {
+                        label: 'Remove from the project',
+                        danger: true,
+                        reason,
+                        onClick: () =>
+                          save(removeDataset, { datasets: project.datasets.filter(({ dataset_id }) => dataset_id !== row.dataset_id) }),
+                      },
+                    ]}
+                  />
+                ),
+              },
             ]}
           />
         )}
       </Panel>
+      {unused.length > 0 && (
+        <Panel title="Add a dataset" id="add-dataset">
+          <form
+            onSubmit={(event) => {
+              event.preventDefault();
+              if (noDataset === null) save(addDataset, { datasets: [...project.datasets, { dataset_id: dataset, mode }] });
+            }}
+          >
+            <Column gap="sm">
+              <Columns most={2} align="end">
+                <Select
+                  label="Dataset"
+                  value={dataset}
+                  onChange={setDataset}
+                  options={[{ value: '', label: 'choose' }, ...unused.map(({ id, name: label }) => ({ value: id, label }))]}
+                  error={wrong(addDataset, 'dataset_id')}
+                />
+                <Select
+                  label="Mode"
+                  help="dependency: a copy that the container only reads; readwrite: the share itself"
+                  value={mode}
+                  onChange={setMode}
+                  options={MOUNT_MODES.map((value) => ({ value, label: value }))}
+                />
+              </Columns>
+              <FormProblem error={addDataset.error} what="Adding the dataset" fields={['datasets']} />
+              <Row>
+                <Button type="submit" reason={noDataset} busy={addDataset.busy}>
+                  Add the dataset
+                </Button>
+              </Row>
+            </Column>
+          </form>
+        </Panel>
+      )}
       <Panel flush title="Volumes" id="volumes">
+        <Problems of={removeVolume.error} what="Removing the volume" />
         {project.volumes.length === 0 ? (
           <Empty>No volumes. A volume is a folder on the node that outlives deployments.</Empty>
         ) : (
@@ -253,9 +337,54 @@ export function Data({ project }: Tab) {
             cells={[
               { head: 'Volume', rowHead: true, cell: (row) => row.name },
               { head: 'Path in the container', cell: (row) => <Code>{row.mount_path}</Code> },
+              {
+                head: 'Change',
+                cell: (row) => (
+                  <Menu
+                    label={`Actions for ${row.name}`}
+                    items={[
+                      {
+                        label: 'Remove from the project',
+                        danger: true,
+                        reason,
+                        onClick: () => save(removeVolume, { volumes: project.volumes.filter(({ name }) => name !== row.name) }),
+                      },
+                    ]}
+                  />
+                ),
+              },
             ]}
           />
         )}
+      </Panel>
+      <Panel title="Add a volume" id="add-volume">
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            if (noVolume === null) save(addVolume, { volumes: [...project.volumes, { name: volume, mount_path: volumePath }] });
+          }}
+        >
+          <Column gap="sm">
+            <Columns most={2} align="end">
+              <TextField label="Volume" value={volume} onChange={setVolume} placeholder="uploads" mono error={wrong(addVolume, 'name')} />
+              <TextField
+                label="Path in the container"
+                value={volumePath}
+                onChange={setVolumePath}
+                placeholder="/var/uploads"
+                mono
+                error={wrong(addVolume, 'mount_path')}
+              />
+            </Columns>
+            <FormProblem error={addVolume.error} what="Adding the volume" fields={['volumes']} />
+            <Row>
+              <Button type="submit" reason={noVolume} busy={addVolume.busy}>
+                Add the volume
+              </Button>
+              <Text tone="quiet">A folder on the node of the project. It takes effect with the next deployment.</Text>
+            </Row>
+          </Column>
+        </form>
       </Panel>
       <Panel flush title="If it were deployed now" id="placement" actions={<Command words={['placement', project.name]} />}>
         <Answer query={placement} what="the placement">
@@ -537,244 +666,6 @@ export function Hook({ project }: Tab) {
           )}
         </Answer>
       )}
-    </Column>
-  );
-}
-
-export function Settings({ project }: Tab) {
-  const tagged = useAskWithTag('getProject', { params: { id: project.id } });
-  return (
-    <Answer query={tagged} what="the settings">
-      {({ answer, etag }) => <SettingsForm key={project.id} project={answer} etag={etag} />}
-    </Answer>
-  );
-}
-
-const FIELDS = [
-  'git_url',
-  'branch',
-  'dockerfile_path',
-  'build_context',
-  'domain_prefix',
-  'container_port',
-  'auth_required',
-  'health_path',
-  'start_seconds',
-  'drain_seconds',
-  'stop_grace_seconds',
-  'deploy_on_push',
-  'watch_paths',
-] as const;
-/** The fields at which the form shows an error. */
-const SHOWN = FIELDS.filter((field) => field !== 'deploy_on_push');
-type Draft = Pick<Project, (typeof FIELDS)[number]>;
-const draftOf = (project: Project): Draft => Object.fromEntries(FIELDS.map((field) => [field, project[field]])) as Draft;
-
-function SettingsForm({ project, etag }: { project: Project; etag: string | null }) {
-  const navigate = useNavigate();
-  const reasonAgainst = useProjectReasons(project);
-  const reason = reasonAgainst('edit_project');
-  const [start, setStart] = useState({ draft: draftOf(project), etag, at: project.updated_at });
-  const [draft, setDraft] = useState<Draft>(start.draft);
-  const [deleting, setDeleting] = useState(false);
-  const save = useChange('patchProject', (answer) => setStart({ draft: draftOf(answer), etag: null, at: answer.updated_at }));
-  const remove = useChange('deleteProject', () => void navigate({ to: '/projects' }));
-  const set =
-    <K extends keyof Draft>(key: K) =>
-    (value: Draft[K]): void =>
-      setDraft({ ...draft, [key]: value });
-  const errors = fieldErrors(save.error);
-  const changed = FIELDS.filter((field) => JSON.stringify(draft[field]) !== JSON.stringify(start.draft[field]));
-  const others = FIELDS.filter(
-    (field) =>
-      // Right after the own change, the page has the project of before.
-      project.updated_at >= start.at &&
-      JSON.stringify(project[field]) !== JSON.stringify(start.draft[field]) &&
-      JSON.stringify(project[field]) !== JSON.stringify(draft[field]),
-  );
-  // If somebody else changed only what the form does not show, the present version is the one that the person sees.
-  const tag = others.length === 0 ? etag : (start.etag ?? etag);
-  const isTold = others.length > 0 && save.error instanceof ApiError && save.error.code === 'changed_meanwhile';
-  /** Continues from the present version of the project. */
-  const goOnWith = (next: Draft): void => {
-    setStart({ draft: draftOf(project), etag, at: project.updated_at });
-    setDraft(next);
-    save.reset();
-  };
-  const look = useRepositoryLook(project);
-  const found = look.state?.url === draft.git_url ? look.found : null;
-  const ports = found?.dockerfiles.find(({ path }) => path === draft.dockerfile_path)?.ports ?? [];
-  /** Asks when somebody comes to one of these fields, and again for another address or branch. */
-  const ask = (): void => {
-    if (reason === null && draft.branch !== '') look.ask(draft.git_url, draft.branch);
-  };
-  return (
-    <Column>
-      <Panel title="Settings" id="settings" actions={<Command words={['project', 'show', project.name]} />}>
-        <form
-          onSubmit={(event) => {
-            event.preventDefault();
-            if (reason !== null || changed.length === 0) return;
-            void save.run({
-              params: { id: project.id },
-              body: Object.fromEntries(changed.map((field) => [field, draft[field]])),
-              ...(tag === null ? {} : { headers: { 'if-match': tag } }),
-            });
-          }}
-        >
-          <Column>
-            {others.length > 0 && (
-              <Conflict
-                title="Somebody else changed this project meanwhile"
-                keep="Keep mine on top of theirs"
-                onKeep={() => goOnWith({ ...draftOf(project), ...Object.fromEntries(changed.map((field) => [field, draft[field]])) })}
-                onTake={() => goOnWith(draftOf(project))}
-              >
-                <ul>
-                  {others.map((field) => (
-                    <li key={field}>
-                      {field}: theirs <Code>{JSON.stringify(project[field])}</Code>, yours <Code>{JSON.stringify(draft[field])}</Code>
-                    </li>
-                  ))}
-                </ul>
-              </Conflict>
-            )}
-            <Columns most={2} align="end">
-              <TextField
-                label="Git address"
-                value={draft.git_url}
-                onChange={set('git_url')}
-                mono
-                error={errors['git_url']}
-                onFocus={ask}
-                onBlur={ask}
-              />
-              <TextField
-                label="Branch"
-                value={draft.branch}
-                onChange={set('branch')}
-                mono
-                error={errors['branch']}
-                suggestions={found?.branches ?? []}
-                onFocus={ask}
-                onBlur={ask}
-              />
-              <TextField
-                label="Dockerfile"
-                value={draft.dockerfile_path}
-                onChange={set('dockerfile_path')}
-                mono
-                error={errors['dockerfile_path']}
-                suggestions={found?.dockerfiles.map(({ path }) => path) ?? []}
-                onFocus={ask}
-              />
-              <TextField
-                label="Build context"
-                value={draft.build_context}
-                onChange={set('build_context')}
-                mono
-                error={errors['build_context']}
-              />
-              <TextField
-                label="Domain prefix"
-                value={draft.domain_prefix}
-                onChange={set('domain_prefix')}
-                mono
-                error={errors['domain_prefix']}
-              />
-              <NumberField
-                label="Container port"
-                {...(ports.length === 0 ? {} : { help: `the Dockerfile exposes ${ports.join(', ')}` })}
-                value={draft.container_port}
-                onChange={(value) => set('container_port')(value ?? 0)}
-                error={errors['container_port']}
-              />
-              <TextField
-                label="Health path"
-                help="empty: every HTTP answer is healthy"
-                value={draft.health_path ?? ''}
-                onChange={(value) => set('health_path')(value === '' ? null : value)}
-                mono
-                error={errors['health_path']}
-              />
-              <NumberField
-                label="Start (seconds)"
-                help="time to answer after a start; empty: the setting PROBE_TIMEOUT"
-                value={draft.start_seconds}
-                onChange={set('start_seconds')}
-                error={errors['start_seconds']}
-              />
-              <NumberField
-                label="Drain (seconds)"
-                help="running requests of the old version get this long"
-                value={draft.drain_seconds}
-                onChange={(value) => set('drain_seconds')(value ?? 0)}
-                error={errors['drain_seconds']}
-              />
-              <NumberField
-                label="Stop grace (seconds)"
-                help="time between SIGTERM and SIGKILL"
-                value={draft.stop_grace_seconds}
-                onChange={(value) => set('stop_grace_seconds')(value ?? 0)}
-                error={errors['stop_grace_seconds']}
-              />
-            </Columns>
-            <LookStatus look={look} url={draft.git_url} />
-            <Switch
-              label="Require Auth: visitors must sign in"
-              value={draft.auth_required}
-              onChange={set('auth_required')}
-              error={errors['auth_required']}
-            />
-            <Switch label="Deploy on push" value={draft.deploy_on_push} onChange={set('deploy_on_push')} />
-            <TagsField
-              label="Watch paths"
-              help="deploy on push only if a file under these paths changed; empty: always"
-              value={draft.watch_paths}
-              onChange={set('watch_paths')}
-              error={errors['watch_paths']}
-            />
-            {!isTold && <FormProblem error={save.error} what="Saving" fields={SHOWN} />}
-            <Row>
-              <Button type="submit" look="main" reason={reason ?? (changed.length === 0 ? 'nothing is changed' : null)} busy={save.busy}>
-                Save
-              </Button>
-              {changed.length > 0 && <Text tone="quiet">Changed: {changed.join(', ')}. Takes effect with the next deployment.</Text>}
-            </Row>
-          </Column>
-        </form>
-      </Panel>
-      <Panel title="Delete the project" id="delete">
-        <Column gap="sm">
-          <Text>Its containers are removed and its address is free again. Volumes stay on their node until an admin deletes them.</Text>
-          <Row>
-            <Button
-              look="danger"
-              reason={reasonAgainst('delete_project') ?? (project.deleting ? 'it is being deleted already' : null)}
-              onClick={() => setDeleting(true)}
-            >
-              Delete …
-            </Button>
-            <Command words={['project', 'delete', project.name]} />
-          </Row>
-        </Column>
-      </Panel>
-      <Confirm
-        open={deleting}
-        onClose={() => {
-          setDeleting(false);
-          remove.reset();
-        }}
-        title={`Delete ${project.name}?`}
-        action="Delete"
-        danger
-        typed={project.name}
-        busy={remove.busy}
-        error={dialogError(remove.error)}
-        onConfirm={() => void remove.run({ params: { id: project.id }, ...(etag === null ? {} : { headers: { 'if-match': etag } }) })}
-      >
-        <Text>This cannot be undone.</Text>
-      </Confirm>
     </Column>
   );
 }

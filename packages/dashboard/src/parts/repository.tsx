@@ -24,7 +24,14 @@ type State = { url: string; branch: string | null } & (
 export type Look = {
   state: State | null;
   found: RepositoryFound | null;
-  ask: (url: string, branch: string | null, again?: boolean) => void;
+  /** Resolves with what was found; null: nothing, an error, or a newer question came. */
+  ask: (url: string, branch: string | null, again?: boolean) => Promise<RepositoryFound | null>;
+};
+
+/** `github.com/acme/x`, as people copy it, is an address of https. */
+export const completed = (text: string): string => {
+  const trimmed = text.trim();
+  return /^[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d+)?\/[^\s@]+$/i.test(trimmed) ? `https://${trimmed}` : trimmed;
 };
 
 /** Whether it may be a complete address. The server checks it. */
@@ -36,22 +43,35 @@ const isAddress = (text: string): boolean => /^(?:https?:\/\/|ssh:\/\/)[^/\s]+\/
  */
 export function useRepositoryLook(project?: Pick<Project, 'id' | 'git_url'>): Look {
   const [state, setState] = useState<State | null>(null);
-  const last = useRef<{ key: string; stop: AbortController } | null>(null);
+  const last = useRef<{ key: string; stop: AbortController; done: Promise<RepositoryFound | null> } | null>(null);
   useEffect(() => () => last.current?.stop.abort(), []);
   const { id, git_url } = project ?? { id: null, git_url: null };
   const ask = useCallback(
-    (url: string, branch: string | null, again = false): void => {
+    (url: string, branch: string | null, again = false): Promise<RepositoryFound | null> => {
       const key = `${url} ${branch ?? ''}`;
       const projectId = url === git_url ? id : null;
-      if ((projectId === null && !isAddress(url)) || (last.current?.key === key && !again)) return;
+      if (projectId === null && !isAddress(url)) return Promise.resolve(null);
+      if (last.current?.key === key && !again) return last.current.done;
       last.current?.stop.abort();
       const stop = new AbortController();
-      last.current = { key, stop };
       setState({ url, branch, kind: 'waiting' });
-      lookAt(CALLS, projectId === null ? { git_url: url, branch } : { project_id: projectId, git_url: url, branch }, stop.signal).then(
-        (look) => !stop.signal.aborted && setState({ url, branch, kind: 'look', look }),
-        (error: unknown) => !stop.signal.aborted && setState({ url, branch, kind: 'error', error }),
+      const done = lookAt(
+        CALLS,
+        projectId === null ? { git_url: url, branch } : { project_id: projectId, git_url: url, branch },
+        stop.signal,
+      ).then(
+        (look) => {
+          if (stop.signal.aborted) return null;
+          setState({ url, branch, kind: 'look', look });
+          return look.found;
+        },
+        (error: unknown) => {
+          if (!stop.signal.aborted) setState({ url, branch, kind: 'error', error });
+          return null;
+        },
       );
+      last.current = { key, stop, done };
+      return done;
     },
     [id, git_url],
   );
@@ -76,7 +96,7 @@ export function lookText(state: State): string {
     `Found ${countText(found.branches.length + found.branches_left_out, 'branch', 'branches')}`,
     ` and, on ${found.branch}, ${count === 0 ? 'no Dockerfile' : countText(count, 'Dockerfile')}.`,
     found.submodules ? ' It has submodules.' : '',
-    found.lfs ? ' It uses Git LFS: the build gets pointers instead of those files.' : '',
+    found.lfs ? ' It uses Git LFS: the build gets pointers instead of those files, unless the project has git_lfs.' : '',
   ].join('');
 }
 
@@ -96,7 +116,7 @@ export function LookStatus({ look, url }: { look: Look; url: string }) {
         </Text>
       </div>
       {isBad && (
-        <Button size="xs" look="quiet" onClick={() => ask(url, current.branch, true)}>
+        <Button size="xs" look="quiet" onClick={() => void ask(url, current.branch, true)}>
           Look again
         </Button>
       )}

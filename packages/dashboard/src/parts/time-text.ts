@@ -19,7 +19,7 @@ export function relativeTime(at: string, now: number): string {
 const zone = new Intl.DateTimeFormat('en-CA', { timeZoneName: 'short' });
 /** Names of the time zone of the browser, by year and offset: the formatter takes longer than a whole row of a table. */
 const zones = new Map<string, string>();
-function zoneAt(date: Date): string {
+export function zoneAt(date: Date): string {
   const key = `${date.getFullYear()} ${date.getTimezoneOffset()}`;
   const name = zones.get(key) ?? zone.formatToParts(date).find(({ type }) => type === 'timeZoneName')?.value ?? '';
   zones.set(key, name);

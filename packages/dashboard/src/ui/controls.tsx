@@ -78,7 +78,15 @@ export function Button({
 type LinkButtonProps = { href: string; children: ReactNode; look?: 'main' | 'normal'; newTab?: boolean };
 /** A link to another program, for example a login, that is the main way on from a page. */
 export const LinkButton = ({ href, children, look = 'main', newTab = false }: LinkButtonProps) => (
-  <MantineButton component="a" href={href} variant={VARIANTS[look]} size="sm" {...(newTab ? { target: '_blank', rel: 'noreferrer' } : {})}>
+  <MantineButton
+    component="a"
+    href={href}
+    variant={VARIANTS[look]}
+    size="sm"
+    // A long text gets a second line instead of an end that nobody can read.
+    styles={{ root: { height: 'auto', minHeight: 36, paddingBlock: 6 }, label: { whiteSpace: 'normal' } }}
+    {...(newTab ? { target: '_blank', rel: 'noreferrer' } : {})}
+  >
     {children}
     {newTab && <span className="visually-hidden"> (opens a new tab)</span>}
   </MantineButton>

@@ -127,8 +127,18 @@ export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
   const strip = useRef<HTMLElement>(null);
   const current = useRouterState({ select: ({ location }) => location.pathname });
   useEffect(() => {
-    const [box, link] = [strip.current, strip.current?.querySelector<HTMLElement>('[aria-current="page"]')];
-    if (box !== null && link !== null && link !== undefined) box.scrollLeft = link.offsetLeft - (box.clientWidth - link.offsetWidth) / 2;
+    const box = strip.current;
+    if (box === null) return;
+    const show = (): void => {
+      // By its address: the router marks the current link later than it changes the address.
+      const link = [...box.querySelectorAll('a')].find(({ pathname }) => pathname === new URL(current, location.href).pathname);
+      if (link !== undefined) box.scrollLeft = link.offsetLeft - (box.clientWidth - link.offsetWidth) / 2;
+    };
+    show();
+    // Fonts and a turned phone change the widths.
+    const watch = new ResizeObserver(show);
+    watch.observe(box);
+    return () => watch.disconnect();
   }, [current]);
   return (
     <nav ref={strip} aria-label={label} className="tabs">
@@ -139,6 +149,7 @@ export function Tabs({ label, tabs }: { label: string; tabs: readonly Tab[] }) {
           params={(tab.params ?? {}) as never}
           activeOptions={{ exact: true, includeSearch: false }}
           activeProps={{ 'aria-current': 'page' }}
+          data-label={tab.label}
         >
           {tab.label}
           {tab.count !== undefined && <span className="tab-count">{tab.count}</span>}

@@ -1,5 +1,13 @@
 /** Form fields. An error belongs to its field and names the rule. The text field is apart (text-field.tsx): the first page needs it. */
-import { Checkbox as MantineCheckbox, MultiSelect, NativeSelect, NumberInput, Switch as MantineSwitch, TagsInput } from '@mantine/core';
+import {
+  Checkbox as MantineCheckbox,
+  MultiSelect,
+  NativeSelect,
+  NumberInput,
+  Switch as MantineSwitch,
+  TagsInput,
+  Textarea,
+} from '@mantine/core';
 import { common, type Field } from './text-field.tsx';
 
 /** Empty text is null. */
@@ -45,4 +53,19 @@ export const Switch = ({ value, onChange, ...rest }: Field<boolean>) => (
 );
 export const Checkbox = ({ value, onChange, ...rest }: Field<boolean>) => (
   <MantineCheckbox {...common(rest)} checked={value} onChange={(event) => onChange(event.currentTarget.checked)} />
+);
+
+/** Text of several lines. */
+export const TextArea = ({ value, onChange, ...rest }: Field<string>) => (
+  <Textarea
+    {...common(rest)}
+    value={value}
+    onChange={(event) => onChange(event.currentTarget.value)}
+    autosize
+    minRows={2}
+    maxRows={12}
+    autoComplete="off"
+    spellCheck={false}
+    styles={{ input: { fontFamily: 'var(--mantine-font-family-monospace)' } }}
+  />
 );

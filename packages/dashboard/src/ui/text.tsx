@@ -23,6 +23,8 @@ type TextProps = {
   inline?: boolean;
   /** At most six lines, for an error in a list. */
   clamp?: boolean;
+  /** Keeps line breaks and indentation, for output of a program. */
+  lines?: boolean;
   id?: string;
 };
 /** A plain element, like the links: tables have hundreds, and components of the UI library take several times as long. */
@@ -34,13 +36,14 @@ export const Text = ({
   mono = false,
   inline = false,
   clamp = false,
+  lines = false,
   id,
 }: TextProps) => {
   const Tag = inline ? 'span' : 'p';
   const color = COLORS[tone];
   return (
     <Tag
-      className={`text text-${size}${strong ? ' text-strong' : ''}${mono ? ' text-mono' : ''}${clamp ? ' text-clamp' : ''}`}
+      className={`text text-${size}${strong ? ' text-strong' : ''}${mono ? ' text-mono' : ''}${clamp ? ' text-clamp' : ''}${lines ? ' text-lines' : ''}`}
       {...(color === undefined ? {} : { style: { color } })}
       {...(id === undefined ? {} : { id })}
     >

@@ -51,6 +51,7 @@ export type Tables = {
     build_target: string | null;
     build_args: Json;
     submodules: Flag;
+    git_lfs: Flag;
     domain_prefix: string;
     container_port: number;
     auth_required: Flag;

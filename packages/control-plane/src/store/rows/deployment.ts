@@ -13,7 +13,8 @@ type Later =
   | 'build_context'
   | 'build_target'
   | 'build_args'
-  | 'submodules';
+  | 'submodules'
+  | 'git_lfs';
 type OldSettings = Omit<Settings, Later> & Partial<Pick<Settings, Later>>;
 
 /** Returns columns for the given fields only. */
@@ -169,6 +170,7 @@ const laterDefaults = (): Pick<Settings, Later> => ({
   build_target: PROJECT_DEFAULTS.build_target,
   build_args: {},
   submodules: PROJECT_DEFAULTS.submodules,
+  git_lfs: PROJECT_DEFAULTS.git_lfs,
   watch_paths: [],
   volumes: [],
 });

@@ -17,6 +17,7 @@ export function settingColumns({
   members,
   build_args,
   submodules,
+  git_lfs,
   volumes,
   domains,
   ...plain
@@ -30,6 +31,7 @@ export function settingColumns({
     ...(members === undefined ? {} : { members: JSON.stringify(members) }),
     ...(domains === undefined ? {} : { domains: JSON.stringify(domains) }),
     ...(submodules === undefined ? {} : { submodules: Number(submodules) }),
+    ...(git_lfs === undefined ? {} : { git_lfs: Number(git_lfs) }),
     ...(build_args === undefined ? {} : { build_args: JSON.stringify(build_args) }),
     ...(env === undefined ? {} : { env: JSON.stringify(env) }),
     ...(datasets === undefined ? {} : { datasets: JSON.stringify(datasets) }),
@@ -52,6 +54,7 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   members: JSON.parse(row.members) as ProjectRecord['members'],
   domains: JSON.parse(row.domains) as ProjectRecord['domains'],
   submodules: row.submodules !== 0,
+  git_lfs: row.git_lfs !== 0,
   build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],
   env: JSON.parse(row.env) as ProjectRecord['env'],
   datasets: JSON.parse(row.datasets) as ProjectRecord['datasets'],

@@ -37,6 +37,7 @@ import { moveWitness } from './0037_move_witness.ts';
 import { prefixClaims } from './0039_prefix_claims.ts';
 import { unmanagedContainers } from './0041_unmanaged_containers.ts';
 import { missingImages } from './0042_missing_images.ts';
+import { gitLfs } from './0047_git_lfs.ts';
 import { startSeconds } from './0045_start_seconds.ts';
 import { rolledBack } from './0049_rolled_back.ts';
 
@@ -75,5 +76,6 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0041_unmanaged_containers': unmanagedContainers(capabilities),
   '0042_missing_images': missingImages(),
   '0045_start_seconds': startSeconds(),
+  '0047_git_lfs': gitLfs(),
   '0049_rolled_back': rolledBack(capabilities),
 });

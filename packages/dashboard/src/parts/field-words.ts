@@ -1,0 +1,41 @@
+/** Words for the fields of a project. Errors need them on every page, so this file loads no schema. */
+
+export type Words = { label: string; help?: string; step?: number; scale?: { by: number; max: number } };
+const MIB = 1_048_576;
+export const WORDS: Readonly<Record<string, Words>> = {
+  git_url: { label: 'Git address' },
+  branch: { label: 'Branch' },
+  dockerfile_path: { label: 'Dockerfile' },
+  build_context: { label: 'Build context' },
+  build_target: { label: 'Build target', help: 'a stage of the Dockerfile; empty: the last one' },
+  domain_prefix: { label: 'Domain prefix' },
+  container_port: { label: 'Container port' },
+  health_path: { label: 'Health path', help: 'empty: every HTTP answer is healthy' },
+  memory_bytes: {
+    label: 'Memory (MiB)',
+    help: 'the most that its container gets; empty: the limit of the node',
+    scale: { by: MIB, max: 6 },
+  },
+  cpus: { label: 'CPUs', help: 'the most that its container gets; empty: no limit', step: 0.5 },
+  start_seconds: {
+    label: 'Start (seconds)',
+    help: 'time to answer after a start; empty: the setting PROBE_TIMEOUT',
+  },
+  drain_seconds: { label: 'Drain (seconds)', help: 'running requests of the old version get this long' },
+  stop_grace_seconds: { label: 'Stop grace (seconds)', help: 'time between SIGTERM and SIGKILL' },
+  replace: { label: 'Replace', help: 'rolling: the new version starts beside the old one; recreate: the old one stops first' },
+  on_dataset_change: { label: 'On dataset change', help: 'what a new version of a dataset does: an event (tell), or also a deployment' },
+  submodules: { label: 'Fetch submodules' },
+  auth_required: { label: 'Require Auth: visitors must sign in' },
+  deploy_on_push: { label: 'Deploy on push' },
+  watch_paths: { label: 'Watch paths', help: 'deploy on push only if a file under these paths changed; empty: always' },
+  build_args: {
+    label: 'Build arguments',
+    help: 'one NAME=value in a line; they stay readable in the image, so a secret is a build secret',
+  },
+};
+
+/** `env_names` is "Env names": the words of a field that has none of its own. */
+export const wordsOf = (name: string): string => (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll('_', ' ');
+/** The label of a field of a project, for sentences. */
+export const labelOf = (name: string): string => WORDS[name]?.label ?? (/^[a-z_]+$/.test(name) ? wordsOf(name) : name);
