@@ -36,7 +36,8 @@ async function work(node: string, report: Reported): Promise<void> {
 async function published(project: string, home: string, port: number): Promise<string> {
   const id = await deploy(api, project);
   await tick(api, id);
-  await work(builder, { image_tag: `registry.test:5000/app:${sha(id)}` });
+  const { name } = (await api.call('getProject', { params: { id: project } })).json as { name: string };
+  await work(builder, { image_tag: `registry.test:5000/${name}:${sha(id)}` });
   await tick(api, id);
   await work(home, { host_port: port, container_id: `c-${id}` });
   return id;
