@@ -15,6 +15,7 @@ import { COMMANDS } from '../packages/cli/src/commands/table.ts';
 import { openapiDocument } from '../packages/control-plane/src/api/openapi/document.ts';
 import { TRANSITIONS } from '../packages/control-plane/src/flow/transitions.ts';
 import { callsInSources, isPointOf } from '../test/faults/fail-points/calls.ts';
+import { answerHelp } from './lib/help.mjs';
 import { FAIL_POINTS } from '../test/faults/fail-points/table.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
@@ -259,6 +260,7 @@ export function withParts(document: string, parts: Record<string, string>): stri
 }
 
 if (import.meta.main) {
+  answerHelp('docs.ts');
   for (const [file, parts] of Object.entries(await generatedParts())) {
     const at = path.join(ROOT, file);
     const before = readFileSync(at, 'utf8');

@@ -9,6 +9,7 @@ import { copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, 
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { answerHelp } from './lib/help.mjs';
 import { root as repository, toolsDir } from './lib/places.mjs';
 import { childEnvironment, findProgram, lastLines, run } from './lib/run.mjs';
 import { printLine, step } from './lib/progress.mjs';
@@ -21,6 +22,7 @@ const workPlace = '/work/berth';
 const certificatesInside = '/opt/certificates.crt';
 
 const args = process.argv.slice(2);
+if (args[0] !== '--inside') answerHelp('fresh-root.mjs', args);
 if (args[0] === '--inside') await inside(JSON.parse(args[1]));
 else await outside();
 

@@ -24,6 +24,7 @@ import {
 } from './lib/debs.mjs';
 import { depsAreCurrent, provideDeps } from './lib/deps.mjs';
 import { engineAnswers, whyNoOwnEngine } from './lib/engine.mjs';
+import { answerHelp } from './lib/help.mjs';
 import { withLock } from './lib/lock.mjs';
 import { installedNode, provideNode } from './lib/node.mjs';
 import { missingPacked, packedIsCurrent, providePacked } from './lib/packed.mjs';
@@ -177,6 +178,7 @@ async function describe(seen, failed, options) {
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
+  answerHelp('setup.mjs');
   const capabilities = await setup({ tests: true, s3: process.argv.includes('--s3') });
   if (process.argv.includes('--json')) process.stdout.write(`${JSON.stringify(capabilities, null, 2)}\n`);
   process.exitCode = capabilities.node === undefined || !capabilities.deps ? 1 : 0;

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { setup } from '../setup.mjs';
+import { answerHelp } from './help.mjs';
 import { nodeProgram, root } from './places.mjs';
 import { childEnvironment } from './run.mjs';
 import { printLine } from './progress.mjs';
@@ -16,6 +17,7 @@ const WITH_TEST_PARTS = ['test.ts', 'faults.ts', 'sim.ts', 'bench.ts', 'backup-r
  * @param {string} script name in scripts/
  */
 export async function handOver(script) {
+  answerHelp(script);
   const capabilities = await setup({ tests: WITH_TEST_PARTS.includes(script) });
   if (capabilities.node === undefined || !capabilities.deps) {
     printLine(`${script} cannot run without ${capabilities.node === undefined ? 'Node 24' : 'its dependencies'}`);

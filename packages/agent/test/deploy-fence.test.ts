@@ -6,7 +6,7 @@ import { TaskFailure } from '../src/tools/failures.ts';
 import type { Product, TaskContext } from '../src/tasks/task.ts';
 import { deployHandlerOn } from './deploy-handler.ts';
 import { deployTask } from './fake-control-plane.ts';
-import { type FakeEngine, startFakeEngine } from './fake-engine.ts';
+import { type FakeEngine, PLAIN_IMAGE, startFakeEngine } from './fake-engine.ts';
 
 let engine: FakeEngine;
 beforeEach(async () => void (engine = await startFakeEngine()));
@@ -37,6 +37,14 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
 const IMAGE = 'r/app@sha256:1';
 const asked = (over: Parameters<typeof deployTask>[1] = {}) =>
   deployTask('d2', { image: IMAGE, image_digest: 'sha256:1', container_name: 'svc-app-g2', generation: 2, probe_seconds: 5, ...over });
+
+it('an image that is removed right after its pull is pulled again, and its configuration still counts', async () => {
+  const configs = [null, null, { ...PLAIN_IMAGE, cmd: [], entrypoint: [] }];
+  let pulls = 0;
+  const docker = { ...engine.docker, imageConfig: async () => configs.shift() ?? null, pull: async () => void (pulls += 1) };
+  await expect(agent(docker).begin(asked(), 1)).rejects.toThrow('the image has no ENTRYPOINT and no CMD');
+  expect(pulls).toBe(2);
+});
 
 describe('two agents with one identity', () => {
   it('after a refused report an agent removes its own container if no other attempt adopted it', async () => {

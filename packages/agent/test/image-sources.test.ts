@@ -48,6 +48,7 @@ it.each<[string, string, number, Record<string, string>?]>([
   ['quotes in a flag', `FROM node\nRUN --mount="type=bind,from=${VAULT}",target=/x true`, 2],
   ['a doubled escape that ends no line', `FROM node\nRUN x \\\\\nFROM ${VAULT}`, 3],
   ['the line after a here-document', `FROM node\nRUN <<'E\\'\nx\nE\\\nFROM ${VAULT}`, 5],
+  ['a continued word after a here-document', `FROM node\nRUN <<'E\\'\nx\nE\\\nFR\\\nOM ${VAULT}`, 5],
   ['Windows line ends', `FROM re\\\r\ng.example:5000/vault\r\n`, 1],
   ['a byte order mark', `\u{FEFF}FROM ${VAULT}`, 1],
   ['another project whose name begins alike', `FROM ${REGISTRY}/evil-twin:1`, 1],

@@ -51,6 +51,13 @@ async function notes(cwd: string): Promise<string[]> {
 }
 
 describe('which project', () => {
+  test('a remote that url.<base>.insteadOf abbreviates is the address that git itself uses', async () => {
+    const base = URLS.shop.slice(0, URLS.shop.lastIndexOf('/') + 1);
+    const at = repository('abbreviated', { origin: `gh:${URLS.shop.slice(base.length)}` });
+    git(at, 'config', `url.${base}.insteadOf`, 'gh:');
+    expect(await projectOf(at)).toBe('shop');
+  });
+
   test('a path with blanks and letters of other scripts, and a folder below the root', async () => {
     const at = repository('my shöp 店 – “x”');
     mkdirSync(join(at, 'src/深い'), { recursive: true });

@@ -109,6 +109,19 @@ describe('env files', () => {
   });
 });
 
+test('an unknown project: the names that are near', async () => {
+  for (const [name, near] of [
+    ['shpo', 'shop'],
+    ['Shop1', 'shop'],
+    ['sho', 'shop'],
+    ['warehouse', null],
+  ] as const) {
+    const { code, err } = await who.berth(['project', 'show', name]);
+    expect(code).toBe(1);
+    expect(err).toContain(near === null ? 'next: berth project list' : `did you mean ${near}? All: berth project list`);
+  }
+});
+
 describe('domain', () => {
   const domain = (...argv: string[]) => who.berth(['domain', ...argv]);
 

@@ -79,8 +79,9 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     const present = payload.image_digest === null ? null : docker.imageConfig(payload.image, signal);
     const [adopted, found] = await Promise.all([attemptContainer.adopt(), present]);
     const data = await traced(context, 'copy', () => prepareDatasets(deps, task, deployment, context, adopted !== null));
-    if (adopted === null && found === null) await pull(deps, payload.image, context);
-    const image = found ?? (await docker.imageConfig(payload.image, signal));
+    const image =
+      found ?? (adopted === null ? await pullImage(deps, payload.image, context) : await docker.imageConfig(payload.image, signal));
+    // A container that runs may outlive its image.
     if (image !== null) checkImage(deps, task, image, data.mounts, context);
     const others = payload.replace === 'recreate' ? await otherContainers(deps, task, deployment, context) : [];
     try {
@@ -157,6 +158,17 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
 const NO_IMAGE = /no such image|unable to find image|image not known/i;
 /** Bytes that a second try of a pull of unknown size finds free on a full disk, if evictions can free them. */
 const PULL_ROOM = 5_000_000_000;
+
+/** Pulls the image and returns its configuration. Another program may remove it at once; then it is pulled again. */
+async function pullImage(deps: DeployDeps, image: string, context: TaskContext): Promise<ImageConfig> {
+  for (let tries = 1; tries <= 2; tries += 1) {
+    await pull(deps, image, context);
+    const config = await deps.docker.imageConfig(image, context.signal);
+    if (config !== null) return config;
+    context.logStep('pull', 'the image was removed from this node right after its pull');
+  }
+  throw new TaskFailure('image_pull_failed', 'another program removes the image from this node right after each pull');
+}
 
 async function pull(deps: DeployDeps, image: string, context: TaskContext): Promise<void> {
   const { signal, logStep } = context;

@@ -52,7 +52,7 @@ function check(lines: readonly string[], reading: Reading, args: Readonly<Record
     const [, first = ''] = WORD.exec(lines[at] ?? '') ?? [];
     const isInside = at < end;
     // A line inside another instruction counts too: the end of a here-document is hard to tell.
-    if (isInside && !/^(from|copy|add|run|onbuild)$/i.test(first)) continue;
+    if (isInside && !begins(first, (lines[at] ?? '').trim(), reading.escape)) continue;
     const { text, next } = instruction(lines, at, reading);
     joined += text.length;
     if (joined > MAX_JOINED) throw refused(at + 1, 'the Dockerfile is too long to check its images');
@@ -71,6 +71,13 @@ function check(lines: readonly string[], reading: Reading, args: Readonly<Record
         for (const part of words(inner, reading.escape)) judge(expanded(part, env, reading.escape), at + 1, rules);
     }
   }
+}
+
+const NAMING = ['FROM', 'COPY', 'ADD', 'RUN', 'ONBUILD'];
+/** Whether an instruction that names images may begin with the line. Its first word may go on in the next line. */
+function begins(first: string, line: string, escape: string): boolean {
+  const word = first.toUpperCase();
+  return NAMING.includes(word) || (line === `${first}${escape}` && NAMING.some((name) => name.startsWith(word)));
 }
 
 /** Joins the instruction that begins at a line, as BuildKit does: comments and empty lines between continued lines do not count. */

@@ -34,20 +34,28 @@ async function git(io: Io, args: readonly string[]): Promise<string | null> {
   return result === null || result.code !== 0 ? null : result.stdout.trimEnd();
 }
 
+/** Remotes that are asked for their address. */
+const MAX_REMOTES = 50;
+/** Returns the addresses that git itself uses: `url.<base>.insteadOf` changes those of the configuration. */
+async function remotesOf(io: Io): Promise<Repository['remotes']> {
+  const names = linesOf(await git(io, ['remote'])).slice(0, MAX_REMOTES);
+  const found = await Promise.all(
+    names.map(async (name) => ({ name, urls: linesOf(await git(io, ['remote', 'get-url', '--all', '--', name])) })),
+  );
+  return found.flatMap(({ name, urls }) => urls.map((url) => ({ name, url })));
+}
+
 /** Returns null if the folder is not in a repository, or if there is no git. */
 export async function readRepository(io: Io): Promise<Repository | null> {
   if ((await git(io, ['rev-parse', '--git-dir'])) === null) return null;
   const [remotes, branch, head, status] = await Promise.all([
-    git(io, ['config', '--get-regexp', String.raw`^remote\..*\.url$`]),
+    remotesOf(io),
     git(io, ['symbolic-ref', '--short', '-q', 'HEAD']),
     git(io, ['rev-parse', '--verify', '-q', 'HEAD^{commit}']),
     git(io, ['status', '--porcelain']),
   ]);
   return {
-    remotes: linesOf(remotes).flatMap((line) => {
-      const [, name, url] = /^remote\.(.*)\.url (.+)$/.exec(line) ?? [];
-      return name === undefined || url === undefined ? [] : [{ name, url }];
-    }),
+    remotes,
     branch: branch === '' ? null : branch,
     head,
     // Berth's own file says nothing about the application.

@@ -50,10 +50,41 @@ async function getProject(session: Session, name: string, from?: string): Promis
     return await session.client.call('getProject', { params: { id: name } });
   } catch (error) {
     if (!(error instanceof ApiError) || error.code !== 'not_found') throw error;
+    const near = await similarNames(session, name);
     throw refused(
       'not_found',
       `there is no project “${name}” at ${session.url}${from === undefined ? '' : ` (named in ${from})`}`,
-      'berth project list',
+      near.length === 0 ? 'berth project list' : `did you mean ${near.join(' or ')}? All: berth project list`,
     );
   }
+}
+
+/** Returns up to 3 names that differ from `name` by some characters. The failure matters more than the suggestion. */
+async function similarNames(session: Session, name: string): Promise<string[]> {
+  const { items } = await session.client.call('listProjects', { query: { limit: 200 } }).catch(() => ({ items: [] as Project[] }));
+  const wanted = name.toLowerCase();
+  const most = Math.max(1, Math.floor(wanted.length / 3));
+  return items
+    .map((project) => ({ name: project.name, far: distance(wanted, project.name.toLowerCase(), most) }))
+    .filter(({ name: other, far }) => far <= most || (wanted.length > 2 && (other.startsWith(wanted) || wanted.startsWith(other))))
+    .sort((a, b) => a.far - b.far)
+    .slice(0, 3)
+    .map((one) => one.name);
+}
+
+/** Number of inserted, removed, replaced and swapped characters; more than `most` if it is larger. */
+function distance(a: string, b: string, most: number): number {
+  if (Math.abs(a.length - b.length) > most || a.length > 100) return most + 1;
+  let before: number[] = [];
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i += 1) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j += 1) {
+      const change = (row[j - 1] ?? 0) + Number(a[i - 1] !== b[j - 1]);
+      const swap = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1] ? (before[j - 2] ?? 0) + 1 : change;
+      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, change, swap));
+    }
+    [before, row] = [row, next];
+  }
+  return row[b.length] ?? 0;
 }

@@ -72,7 +72,8 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
     probe_seconds: startSeconds(d, limits),
     memory_bytes: d.settings.memory_bytes,
     cpus: d.settings.cpus,
-    stop_grace_seconds: d.settings.stop_grace_seconds,
+    // With `recreate` the agent stops the container that serves: it has the time of its own release, or more.
+    stop_grace_seconds: Math.max(d.settings.stop_grace_seconds, serves?.settings.stop_grace_seconds ?? 0),
   };
   if (!isBerthAgent(node)) {
     const placed = { node_id: node.id, container: finalName(d.settings), project_id: project.id, project: project.name };

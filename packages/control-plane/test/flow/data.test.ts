@@ -59,6 +59,14 @@ describe('the dataset versions of a deploy task', () => {
     expect(deadline(on.built(), [old({ settings: slow })])).toBe(NOW + DEFAULT_LIMITS.deployMs + 1_500_000);
     expect(deadline(on.built({ settings: { ...slow, replace: 'recreate' } }), [])).toBe(NOW + DEFAULT_LIMITS.deployMs + 1_500_000);
   });
+  it('the container that stops first gets the longer grace period of both releases', () => {
+    const grace = (own: number, before: number) => {
+      const d = on.built({ settings: { ...SETTINGS, replace: 'recreate', stop_grace_seconds: own } });
+      return tick(d, { live: [old({ settings: { ...SETTINGS, stop_grace_seconds: before } }), d] }).createTasks[0]?.payload;
+    };
+    expect(grace(2, 600)).toMatchObject({ stop_grace_seconds: 600 });
+    expect(grace(600, 2)).toMatchObject({ stop_grace_seconds: 600 });
+  });
   it('a deploy task gets start_seconds of its deployment as the time to answer, and more time in all', () => {
     const task = (start_seconds: number | null) => tick(on.built({ settings: { ...SETTINGS, start_seconds } }), {}).createTasks[0];
     const base = NOW + DEFAULT_LIMITS.deployMs + 15_000;

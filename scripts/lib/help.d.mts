@@ -1,0 +1,1 @@
+export function answerHelp(script: string, argv?: string[]): void;

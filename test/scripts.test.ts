@@ -1,0 +1,42 @@
+/** Every npm script of this repository answers --help before it sets up or starts anything, and refuses options that it does not have. */
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, test } from 'vitest';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as { scripts: Record<string, string> };
+const OWN = Object.entries(scripts).flatMap(([name, command]) => {
+  const file = /^node (scripts\/\S+)$/.exec(command)?.[1];
+  return file === undefined ? [] : [[name, file] as const];
+});
+/** Without BERTH and npm variables; the PATH has no program that a script could start. */
+const run = (file: string, ...args: string[]) =>
+  spawnSync(process.execPath, [path.join(ROOT, file), ...args], {
+    cwd: ROOT,
+    env: { PATH: '/nowhere' },
+    encoding: 'utf8',
+    timeout: 30_000,
+  });
+
+test('all scripts of package.json are known', () => {
+  expect(OWN.length).toBeGreaterThan(15);
+  const others = Object.keys(scripts).filter((name) => !OWN.some(([own]) => own === name));
+  expect(others.toSorted()).toEqual(['dead', 'format', 'format:check', 'lint', 'types']);
+});
+
+describe.each(OWN)('npm run %s', (name, file) => {
+  test.each(['--help', '-h'])('%s says what it does, and starts nothing', (flag) => {
+    const { status, stdout, stderr } = run(file, 'word', flag);
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(stdout.split('\n')[0]).toBe(`npm run ${name} -- [options]`);
+    expect(stdout.split('\n')[1]).toMatch(/^[a-z].{20,}/);
+  });
+  test('an option that it does not have is refused', () => {
+    const { status, stdout, stderr } = run(file, '--no-such-option=1');
+    const passes = run(file, '--help').stdout.includes('passed to vitest');
+    if (passes) return;
+    expect(status).toBe(2);
+    expect(stdout + stderr).toContain(`npm run ${name} has no option --no-such-option; see npm run ${name} -- --help`);
+  });
+});
