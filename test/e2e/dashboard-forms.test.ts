@@ -388,6 +388,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       expect(paths.length).toBeGreaterThan(20);
       const found: Record<string, string[]> = {};
       const wrong: string[] = [];
+      const headings: string[] = [];
       const requested = new Set<string>();
       page.on('request', (request) => void requested.add(new URL(request.url()).pathname));
       for (const path of paths) {
@@ -398,6 +399,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
           .waitFor({ timeout: 5_000 })
           .catch(() => wrong.push(`${path} has no command`));
         found[path] = [];
+        headings.push(...(await page.getByRole('heading').allTextContents()));
         for (const button of await texts.all()) {
           const line = ((await button.getAttribute('aria-label')) ?? (await button.textContent()) ?? '').replace(
             'Copy the command berth ',
@@ -408,6 +410,8 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
         }
       }
       expect(wrong).toEqual([]);
+      // A heading is words, and no name of the code.
+      expect(headings.filter((text) => /[a-z][A-Z]|_/.test(text.replace('GitHub', '')))).toEqual([]);
       // A browser of a real installation reaches the control plane only through the proxy.
       const leads = await shippedRules();
       expect(requested.size).toBeGreaterThan(50);

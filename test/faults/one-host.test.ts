@@ -71,7 +71,7 @@ describe.skipIf(reason !== undefined)('the host of a project', () => {
     return seen;
   }
   const agent = () => world.berth.agents['node-1'] ?? expect.fail('no agent');
-  const restart = async (how: 'SIGTERM' | 'SIGKILL' | 'power-cut' = 'SIGTERM'): Promise<void> => world.engine.faults?.restartDaemon(how);
+  const restart = async (): Promise<void> => world.engine.faults?.restartDaemon('SIGTERM');
 
   it('shows no other project in ten restarts of the engine', { timeout: 1_200_000 }, async () => {
     const all: Seen[] = [];
@@ -112,7 +112,6 @@ describe.skipIf(reason !== undefined)('the host of a project', () => {
         await agent().start();
       },
     ],
-    ['the power is cut', () => restart('power-cut')],
   ])('shows no other project when %s', { timeout: 600_000 }, async (_, during) => {
     const { wrong, right } = await underLoad(during);
     expect(wrong).toEqual([]);

@@ -152,6 +152,30 @@ describe('the strategy recreate', () => {
   });
 });
 
+describe('an image whose registry has another address now', () => {
+  const moved = asked({ image: 'new/app@sha256:1', image_tag: 'r/app:1' });
+  const has = (...names: string[]): Partial<FakeEngine['docker']> => ({
+    imageConfig: async (name, signal) => (names.includes(name) ? engine.docker.imageConfig(name, signal) : null),
+    pull: async (name) => void pulled.push(name),
+    run: async (spec, signal) => {
+      ran.push(spec.image);
+      return engine.docker.run(spec, signal);
+    },
+  });
+  let pulled: string[] = [];
+  let ran: string[] = [];
+  beforeEach(() => void ([pulled, ran] = [[], []]));
+
+  it('is not pulled again if the node has it under its earlier name', async () => {
+    await agent(has(IMAGE)).begin(moved, 1);
+    expect([pulled, ran]).toEqual([[], [IMAGE]]);
+  });
+  it('is pulled from the present address otherwise', async () => {
+    await agent(has()).begin(moved, 1);
+    expect([pulled, ran]).toEqual([['new/app@sha256:1'], ['new/app@sha256:1']]);
+  });
+});
+
 describe('the host port of a container', () => {
   const refusing = (times: number) => {
     const given: number[] = [];

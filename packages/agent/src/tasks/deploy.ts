@@ -115,14 +115,16 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
     }
   }
 
-  return async (task, context) => {
-    const { payload } = task;
-    const deployment = task.deployment_id;
+  return async (given, context) => {
+    const deployment = given.deployment_id;
     if (deployment === null) throw new TaskFailure('task_failed', 'the task names no deployment; this is a fault of the control plane');
 
     // Two tasks of one deployment at the same time are a lost task and its successor: the first cleans up, then the second starts.
     const unlock = await deps.locks.acquire(`deployment ${deployment}`, context.signal);
-    const releaseImage = deps.images.protect(payload.image);
+    const names = [given.payload.image, earlierName(given.payload)];
+    const releases = names.map((name) => deps.images.protect(name));
+    const releaseImage = (): void => releases.forEach((release) => release());
+    const { payload } = given;
     const releaseDatasets = deps.prepare?.protect(deployment);
     const releaseNetwork = deps.networks.protect(payload.project_id);
     const releaseSecrets = deps.secretFiles.protect(deployment);
@@ -131,7 +133,9 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       if (deps.prepare === null) return;
       if ((await docker.list({ [LABELS.deployment]: deployment })).length === 0) await deps.prepare.undo(task, deployment, context.attempt);
     };
+    let task = given;
     try {
+      task = { ...given, payload: { ...payload, image: await nameOnNode(docker, payload, context) } };
       const attemptContainer = createAttemptContainer(docker, task, deployment, context);
       const { id, hostPort, datasets } = await bringUp(task, deployment, context, attemptContainer);
       return {
@@ -147,11 +151,24 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       releaseSecrets();
       releaseImage();
       unlock();
-      deps.images.cleanLater(repositoryOf(payload.image));
+      for (const name of names) deps.images.cleanLater(repositoryOf(name));
       deps.networks.cleanLater();
       deps.secretFiles.cleanLater();
     }
   };
+}
+
+/** The image under the registry’s address at the time of its build. */
+const earlierName = ({ image, image_tag, image_digest }: DeployTask['payload']): string =>
+  image_digest === null ? image : `${repositoryOf(image_tag)}@${image_digest}`;
+
+/** Returns the name under which the node has the image. The address of the registry may have changed since it was pulled. */
+async function nameOnNode(docker: Docker, payload: DeployTask['payload'], { signal, logStep }: TaskContext): Promise<string> {
+  const [name, earlier] = [payload.image, earlierName(payload)];
+  if (name === earlier || (await docker.imageConfig(name, signal)) !== null || (await docker.imageConfig(earlier, signal)) === null)
+    return name;
+  logStep('pull', `the node has the image as ${earlier}`);
+  return earlier;
 }
 
 /** The engine’s errors about an image that it does not have. */

@@ -69,7 +69,12 @@ export function builtOtherwise({ settings, requested_commit }: Pick<DeploymentRe
 }
 
 /** Settings that a contract-only agent does not know. Without them the container runs all the same. */
-const UNKNOWN_TO_CONTRACT = ['health_path', 'drain_seconds', 'stop_grace_seconds'] as const satisfies readonly (keyof ProjectSettings)[];
+const UNKNOWN_TO_CONTRACT = [
+  'health_path',
+  'start_seconds',
+  'drain_seconds',
+  'stop_grace_seconds',
+] as const satisfies readonly (keyof ProjectSettings)[];
 
 /** Returns the settings of the deployment that differ from the defaults and that a contract-only agent does not know. */
 export const ignoredSettings = (settings: ProjectSettings): string[] =>

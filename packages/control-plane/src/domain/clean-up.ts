@@ -107,6 +107,17 @@ export function repositoryPath(imageTag: string): string {
   const colon = withoutDigest.indexOf(':', withoutDigest.lastIndexOf('/') + 1);
   return colon === -1 ? withoutDigest : withoutDigest.slice(0, colon);
 }
+/**
+ * Returns the tag under the registry’s present address: releases follow a changed REGISTRY_ADDR. The repository and its folder in the
+ * registry stay. `moved`: the registry has another address than when the image was pushed.
+ */
+export function atPresentRegistry(imageTag: string, registryAddr: string): { tag: string; moved: { from: string; to: string } | null } {
+  const [to = ''] = registryAddr.split('/');
+  const slash = imageTag.indexOf('/');
+  const from = imageTag.slice(0, Math.max(0, slash));
+  if (to === '' || from === '' || from === to) return { tag: imageTag, moved: null };
+  return { tag: `${to}${imageTag.slice(slash)}`, moved: { from, to } };
+}
 const tagOf = (imageTag: string): string => imageTag.slice(imageTag.lastIndexOf(':') + 1);
 
 /**

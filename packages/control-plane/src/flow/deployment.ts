@@ -21,6 +21,7 @@ import { type DeploymentState, isTerminal, type NodeRole } from '@berth/wire/voc
 import { DomainError } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import { builtOtherwise, commitNeeds, ignoredSettings, limitNeeds, needsOf } from '../domain/build-needs.ts';
+import { atPresentRegistry } from '../domain/clean-up.ts';
 import { finalName } from '../domain/container-name.ts';
 import { chooseBuilder } from '../domain/builder-choice.ts';
 import { mountsOf, pinsOf, wantedOf } from '../domain/mounts.ts';
@@ -315,7 +316,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
-  const known = report.status === 'failed' ? keepFacts(draft, given, report) : given;
+  const known = report.status === 'failed' ? keepFacts(draft, given, task, report) : given;
   const d = { ...known, phases: built(given.phases, task) };
   addNotes(draft, d, report);
   if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'the builder stopped the build');
@@ -429,6 +430,9 @@ function dispatchDeploy(draft: Draft, d: DeploymentRecord): void {
     { node_id: node.id, placement, datasets, host_port: null, container_id: null, route_published_at: null },
     `assigned to ${node.hostname} (${node.host_ip})${running === undefined ? '' : `, to replace deployment ${running.generation}`}`,
   );
+  const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
+  if (moved !== null)
+    draft.addLine(d, 'registry', `the image was pushed to ${moved.from}; REGISTRY_ADDR is ${moved.to} now, so it is pulled from there`);
   const ignored = isBerthAgent(node) ? [] : ignoredSettings(d.settings);
   if (ignored.length > 0)
     draft.addLine(
@@ -502,7 +506,7 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
     addCopied(draft, d, task);
     const tried = { ...d, phases: started(d.phases, task, draft.facts.now, false) };
     if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node stopped the deployment');
-    return reassignOrFail(draft, tried, failureOf(report), 'deploy');
+    return reassignOrFail(draft, tried, pullFailure(draft, d, failureOf(report)), 'deploy');
   }
   const host_port = report.host_port ?? null;
   if (node === undefined || host_port === null) return fail(draft, d, failure('node_deleted'));
@@ -520,6 +524,15 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
   draft.plan.route = routeTo(draft, d, node, host_port);
   draft.addLine(d, 'route_published', `the container answers at ${node.host_ip}:${host_port}; its route is published`);
 }
+
+/** The image may not be in the registry to which REGISTRY_ADDR leads now. */
+function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Failure {
+  const { moved } = atPresentRegistry(d.image_tag ?? '', facts.platform.registryAddr);
+  if (moved === null || !PULL_FAILURES.includes(error.code)) return error;
+  const why = `its image was pushed to ${moved.from}, and REGISTRY_ADDR is ${moved.to} now`;
+  return { ...error, message: `${error.message}; ${why}: copy the image to that registry, or deploy from source` };
+}
+const PULL_FAILURES: readonly FailureCode[] = ['image_pull_failed', 'registry_unreachable', 'registry_refused'];
 
 function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route_confirmed'>): void {
   if (!leadsThere(draft, d, event)) return;

@@ -186,7 +186,9 @@ function differences(d: DeploymentRecord, container: Container, { retiring, hold
   const { image, labels, memory_bytes, cpus } = container;
   const wanted = d.image_digest ?? d.image_tag;
   const found: string[] = [];
-  if (image !== undefined && wanted !== null && !image.endsWith(wanted) && image !== d.image_tag)
+  // The address of the registry may have changed since the build or since the start.
+  const path = d.image_tag?.slice(d.image_tag.indexOf('/')) ?? null;
+  if (image !== undefined && wanted !== null && !image.endsWith(wanted) && (path === null || !image.endsWith(path)))
     found.push(`it runs the image ${image} instead of ${wanted}`);
   for (const [label, want] of [
     [LABELS.project, d.project_id],

@@ -3,6 +3,7 @@ import type { DatasetMount } from '@berth/wire/dataset';
 import type { DeployPayload } from '@berth/wire/task';
 import type { MovePayload, VolumeMounts } from '@berth/wire/volume';
 import { buildSettings } from '../domain/build-needs.ts';
+import { atPresentRegistry } from '../domain/clean-up.ts';
 import { finalName } from '../domain/container-name.ts';
 import type { Limits, NodeFact } from '../domain/facts.ts';
 import { projectUrl } from '../domain/host.ts';
@@ -46,6 +47,7 @@ type DeployInput = { mounts: DatasetMount[]; missingBytes: number; volumes?: Vol
 export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFact, { mounts, missingBytes, volumes }: DeployInput): void {
   const { project, uptime, limits, live, platform } = draft.facts;
   const tag = d.image_tag ?? '';
+  const { tag: present } = atPresentRegistry(tag, platform.registryAddr);
   const serves = live.find((o) => o.status === 'running');
   const payload: DeployPayload = {
     project_id: project.id,
@@ -57,7 +59,7 @@ export function createDeployTask(draft: Draft, d: DeploymentRecord, node: NodeFa
       : { url: projectUrl(platform.public.url, platform.public.baseDomain, d.settings.domain_prefix) }),
     container_port: d.settings.container_port,
     // A tag can move to other content, a digest cannot.
-    image: d.image_digest === null ? tag : `${tag.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
+    image: d.image_digest === null ? present : `${present.replace(/:[^:/]*$/, '')}@${d.image_digest}`,
     image_tag: tag,
     image_digest: d.image_digest,
     container_name: generationName(d),

@@ -1012,15 +1012,23 @@ describe('facts of a build that did not complete', () => {
     const plan = advance(d, reported('build', r), facts({ live: [d], tasks: [task('build')], nodes }));
     expect(changeOf(plan, 'd2')).toMatchObject({ status, ...FACTS });
   });
-  it('a failure after the push keeps the image', () => {
+  it('a failure after the push keeps the image, if it is in the repository of the project', () => {
     const d = on.building();
-    const plan = advance(d, reported('build', { ...report.failed, ...FACTS, ...PUSHED }), facts({ live: [d], tasks: [task('build')] }));
-    expect(changeOf(plan, 'd2')).toMatchObject({
+    const own = task('build', { payload: { image_repository: 'registry:5000/shop' } as never });
+    const after = (image_tag: string) => {
+      const r = { ...report.failed, ...FACTS, ...PUSHED, image_tag };
+      return changeOf(advance(d, { type: 'task_reported', task: own, report: r }, facts({ live: [d], tasks: [own] })), 'd2');
+    };
+    expect(after(PUSHED.image_tag)).toMatchObject({
       status: 'failed',
       image_tag: PUSHED.image_tag,
       image_digest: DIGEST,
       image_arch: 'amd64',
     });
+    const other = after(`registry:5000/bank:${COMMIT}`);
+    expect(other).toMatchObject({ status: 'failed', ...FACTS });
+    expect(other).not.toHaveProperty('image_tag');
+    expect(other).not.toHaveProperty('image_digest');
   });
   it('another commit replaces the facts of an earlier attempt, with its image', () => {
     const d = on.building({ ...FACTS, image_tag: PUSHED.image_tag, image_digest: DIGEST, image_arch: 'amd64' });
@@ -1364,6 +1372,23 @@ describe('tasks', () => {
       replace: 'rolling',
     });
     expect(payload(on.built({ image_digest: null }))).toMatchObject({ image: `registry:5000/shop:${COMMIT}` });
+  });
+  it('pulls from the present address of the registry, also an image that was pushed to an earlier one, and says so', () => {
+    const moved = { registryAddr: 'registry.new/path', authServiceUrl: null, reservedPrefixes: [] };
+    const draining = on.built();
+    const plan = advance(draining, { type: 'tick' }, facts({ live: [draining], nodes: [node()], platform: moved }));
+    const [created] = plan.createTasks;
+    expect(created?.payload).toMatchObject({ image: `registry.new/shop@${DIGEST}`, image_tag: `registry:5000/shop:${COMMIT}` });
+    expect(plan.storyLines.map((l) => l.message).join()).toContain('pushed to registry:5000; REGISTRY_ADDR is registry.new now');
+    const deploying = on.deploying();
+    const pulling = task('deploy', { deployment_id: deploying.id });
+    const report = { status: 'failed' as const, result: { error: { code: 'image_pull_failed', message: 'manifest unknown' } } };
+    const given = facts({ live: [deploying], nodes: [node()], tasks: [pulling], platform: moved });
+    const failed = changeOf(advance(deploying, { type: 'task_reported', task: pulling, report }, given), deploying.id);
+    expect(failed.error).toMatchObject({
+      code: 'image_pull_failed',
+      message: expect.stringMatching(/manifest unknown; its image was pushed to/),
+    });
   });
   it('a lost build goes to another builder, and to the same builder only after its next report', () => {
     const losses = [{ node_id: 'b1', at: NOW - 500 }];

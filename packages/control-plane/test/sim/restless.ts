@@ -70,7 +70,7 @@ export function createRestless(deps: {
     const record = await stores.projects.get(project);
     const more = { name: 'more', mount_path: '/more' };
     const volumes = record.volumes.length === 0 ? record.volumes : [...record.volumes.slice(0, 1), ...(random.chance(0.5) ? [more] : [])];
-    await stores.projects.patch(project, { domain_prefix, volumes, branch: random.pick(['main', 'next']) }, world.now());
+    await stores.projects.patch(project, { domain_prefix, volumes }, world.now());
   }
 
   async function act(api: Endpoints): Promise<void> {

@@ -38,7 +38,7 @@ function System() {
   return (
     <Head title="System">
       <Column gap="lg">
-        <Panel flush title="SystemReadiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
+        <Panel flush title="Readiness" id="ready" actions={<Command words={['doctor', 'control-plane']} />}>
           <Answer query={system} what="the readiness">
             {({ readiness: { status, parts, notes } = UNKNOWN }) => (
               <>

@@ -84,7 +84,7 @@ export const LinkButton = ({ href, children, look = 'main', newTab = false }: Li
     variant={VARIANTS[look]}
     size="sm"
     // A long text gets a second line instead of an end that nobody can read.
-    styles={{ root: { height: 'auto', minHeight: 36, paddingBlock: 6 }, label: { whiteSpace: 'normal' } }}
+    styles={{ root: { height: 'auto', minHeight: 36, paddingBlock: 6 }, label: { whiteSpace: 'normal', lineHeight: 1.3 } }}
     {...(newTab ? { target: '_blank', rel: 'noreferrer' } : {})}
   >
     {children}
