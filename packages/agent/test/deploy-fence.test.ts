@@ -42,7 +42,7 @@ it('an image that is removed right after its pull is pulled again, and its confi
   const configs = [null, null, { ...PLAIN_IMAGE, cmd: [], entrypoint: [] }];
   let pulls = 0;
   const docker = { ...engine.docker, imageConfig: async () => configs.shift() ?? null, pull: async () => void (pulls += 1) };
-  await expect(agent(docker).begin(asked(), 1)).rejects.toThrow('the image has no ENTRYPOINT and no CMD');
+  await expect(agent(docker).begin(asked({ image_tag: 'r/app:1' }), 1)).rejects.toThrow('the image has no ENTRYPOINT and no CMD');
   expect(pulls).toBe(2);
 });
 
@@ -155,7 +155,7 @@ describe('the strategy recreate', () => {
 describe('an image whose registry has another address now', () => {
   const moved = asked({ image: 'new/app@sha256:1', image_tag: 'r/app:1' });
   const has = (...names: string[]): Partial<FakeEngine['docker']> => ({
-    imageConfig: async (name, signal) => (names.includes(name) ? engine.docker.imageConfig(name, signal) : null),
+    imageConfig: async (name, signal) => ([...names, ...pulled].includes(name) ? engine.docker.imageConfig(name, signal) : null),
     pull: async (name) => void pulled.push(name),
     run: async (spec, signal) => {
       ran.push(spec.image);

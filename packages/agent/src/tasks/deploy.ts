@@ -447,7 +447,7 @@ async function untilHealthy(
       deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
     context.logStep('probe', `probing http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
     await failPoint('probe.before');
-    const until = Date.now() + payload.probe_seconds * 1000;
+    const until = performance.now() + payload.probe_seconds * 1000;
     telling = setTimeout(() => void tellListeners(docker, id, payload.container_port, context), SLOW_MS);
     const alive = AbortSignal.any([context.signal, ended.signal]);
     let result: ProbeResult;
