@@ -17,6 +17,7 @@ export function toObserved(container: Container): ObservedContainer {
     // Labels of the image are left out: Berth does not use them, and there may be many.
     labels: Object.fromEntries(Object.entries(container.labels).filter(([name]) => OUR_LABELS.includes(name))),
     host_port: container.state === 'running' ? container.hostPort : null,
+    port_fixed: container.fixedPort !== null,
     state: container.state,
     image: container.image,
     exit_code: container.state === 'running' ? null : container.exitCode,
