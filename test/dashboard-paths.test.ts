@@ -39,5 +39,14 @@ describe('paths that the dashboard requests', async () => {
     expect(['/_oauth/login', '/_oauth/devices'].map(serviceOf)).toEqual(['gateway', 'gateway']);
     const internal = ['/readyz', '/healthz', '/metrics', '/verify', '/api/agent/tasks', '/api/internal/policy', '/api/traefik/config'];
     expect(internal.filter((path) => serviceOf(path) !== null)).toEqual([]);
+    // Traefik passes paths on as they are, so none may reach a service in another spelling.
+    const spelled = internal.flatMap((path) => [
+      `/${path}`,
+      `/.${path}`,
+      `/x/..${path}`,
+      `/docs/..${path}`,
+      path.replace(/(?<=.)\//, '//'),
+    ]);
+    expect(spelled.filter((path) => !internal.includes(path) && serviceOf(path) !== null)).toEqual([]);
   });
 });

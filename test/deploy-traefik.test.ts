@@ -3,6 +3,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { FILES, readFileProvider } from '../packages/testbed/src/file-provider.ts';
+import { CLIENT_HEADERS } from '../packages/wire/src/vocabulary.ts';
 import { dynamicConfig } from '../packages/control-plane/src/routing/traefik.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
@@ -66,7 +67,7 @@ describe('middlewares', () => {
   });
   test('the stripped headers are those that the control plane strips', () => {
     const strip = generated.http.middlewares['berth-strip-identity'];
-    expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(117);
+    expect(Object.keys(strip?.['headers']?.['customRequestHeaders'] ?? {})).toHaveLength(117 + CLIENT_HEADERS.length);
     expect(parts['svc-strip-identity']).toEqual(strip);
   });
   test('the file provider has everything that generated routers name', () => {
@@ -92,6 +93,11 @@ describe('routers', () => {
       expect(router.entryPoints, name).toEqual([open ? 'web' : 'websecure']);
     }
   });
+  test('no router of the own host but the exchange takes a path that another program could read as another path', () => {
+    for (const name of ['berth-gateway', 'berth-api', 'berth-pages'])
+      expect(routers[name]?.rule, name).toMatch(/ && !PathRegexp\(`\/\/\|\/\[\.\]\[\.\]\?\/`\)$/);
+    expect(routers['berth-exchange']?.rule).toBe('Host(`berth.test`) && Path(`/api/auth/exchange`)');
+  });
   test('the dashboard has its own host behind the admins’ login, and no other router leads to it', () => {
     expect(routers['berth-dashboard']).toMatchObject({ rule: 'Host(`traefik.berth.test`)', middlewares: ['svc-forward-auth-admin'] });
     expect(Object.entries(routers).flatMap(([name, r]) => (r.service === 'api@internal' ? [name] : []))).toEqual(['berth-dashboard']);
@@ -113,5 +119,14 @@ describe('static configuration', () => {
       ['http:', 'aliasHeadersStrategy: delete'],
       ['http:', 'aliasHeadersStrategy: delete'],
     ]);
+  });
+  test('both entry points pass paths and queries on, and idle connections end before those of applications', () => {
+    const lines = staticLines.map((line) => line.trim());
+    for (const line of ['sanitizePath: false', 'encodeQuerySemicolons: true'])
+      expect(
+        lines.filter((one) => one === line),
+        line,
+      ).toHaveLength(2);
+    expect(lines[lines.indexOf('serversTransport:') + 2]).toBe('idleConnTimeout: 50ms');
   });
 });

@@ -174,7 +174,13 @@ export async function createApp(config: Config, overrides: Overrides): Promise<A
       cacheIndex,
       telemetry,
     });
-    const routing = { baseDomain: config.BASE_DOMAIN, authServiceUrl, acmeResolver: config.ACME_RESOLVER, ownHosts: settings.ownHosts };
+    const routing = {
+      baseDomain: config.BASE_DOMAIN,
+      authServiceUrl,
+      acmeResolver: config.ACME_RESOLVER,
+      ownHosts: settings.ownHosts,
+      keptHeaders: config.KEEP_CLIENT_HEADERS ?? [],
+    };
     const source = createConfigSource({ routes: stores.routes, changes, settings: routing, now: monotonic, log });
     closers.add('routes', () => source.close());
     await source.refresh();

@@ -30,7 +30,7 @@ import { failPoints } from '@berth/kit/fail-point';
 import type { Logger } from '@berth/kit/log';
 import { createReloading, type Reloading } from '@berth/kit/reload';
 import type { SettingInForce } from '@berth/wire/system';
-import { ROLES } from '@berth/wire/vocabulary';
+import { CLIENT_HEADERS, ROLES } from '@berth/wire/vocabulary';
 import { keepRule } from './backup/keep.ts';
 import { isPlain } from './backup/plain-settings.ts';
 import { starttlsProblem } from './notify/mail.ts';
@@ -110,6 +110,14 @@ const weight: Parser<number> = (t) => {
   if (t.trim() === '' || !Number.isFinite(n) || n < 0) throw new Error(`must be a number of 0 or more, not "${t}"`);
   return n;
 };
+
+function keptHeaders(t: string): string[] {
+  const names = list(t).map((name) => name.toLowerCase());
+  const unknown = names.find((name) => !CLIENT_HEADERS.some((known) => known.toLowerCase() === name));
+  if (unknown !== undefined)
+    throw new Error(`“${unknown.slice(0, 100)}” is no header that the proxy removes: ${CLIENT_HEADERS.join(', ')}`);
+  return names;
+}
 
 export const SETTINGS = {
   LISTEN: { doc: 'Address and port of the API', default: '127.0.0.1:8080', parse: listen },
@@ -302,6 +310,11 @@ export const SETTINGS = {
     parse: smtpUrl,
   },
   SMTP_FROM: { doc: 'Sender of e-mails; required with SMTP_URL', shown: 'none', parse: mailAddress },
+  KEEP_CLIENT_HEADERS: {
+    doc: 'Headers of clients that projects get although the proxy removes them by default, comma-separated (docs/proxy.md)',
+    shown: 'none',
+    parse: keptHeaders,
+  },
   RESERVED_PREFIXES: {
     doc: 'Labels under BASE_DOMAIN that projects cannot use, and host names that cannot be custom domains, comma-separated; `traefik` and Berth’s own addresses are always reserved',
     shown: 'none',

@@ -29,6 +29,7 @@ export const project = (name: string, given: Partial<Project> = {}): Project => 
     domain_prefix: name,
     container_port: 8080,
     auth_required: false,
+    cors_origins: [],
     env,
     env_names: Object.keys(env),
     env_hidden: false,

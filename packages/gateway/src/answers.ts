@@ -4,7 +4,7 @@ import type { Identity } from '@berth/wire/gateway';
 import { ERRORS, type ErrorCode } from '@berth/wire/errors';
 import { challengeOf } from './codes.ts';
 import { NONCE_MAX_AGE_SECONDS, nonceCookieName, noncesIn, SESSION_COOKIE, setCookie } from './cookies.ts';
-import { type Ask, type Decision, isNavigation, pathOf } from './forward-auth.ts';
+import { type Ask, type Decision, isNavigation, pathOf, sendsForm } from './forward-auth.ts';
 import { REFUSALS } from './login/refusal.ts';
 import { PAGE_HEADERS } from './pages/layout.ts';
 import { cookiesBlockedPage, problemPage } from './pages/problem.ts';
@@ -42,13 +42,17 @@ export function createAnswers(publicUrl: string, now: () => number): Answers {
   const loginUrl = (page: string): string => `${publicUrl}/_oauth/login?redirect=${encodeURIComponent(page)}`;
 
   function login(host: string, uri: string, ask: Ask): Answer {
-    const page = urlOf(host, returnPath(uri));
+    const isForm = sendsForm(ask);
+    // A form cannot be sent again. The person returns to the page that had it, and the login says that it is lost.
+    const page = urlOf(host, isForm ? formPath(host, ask.referer) : returnPath(uri));
+    const to = (url: string, cookies: readonly string[]): Answer =>
+      isForm ? { ...redirect(`${url}&lost=form`, cookies), status: 303 } : redirect(url, cookies);
     // The session cookie of the auth host is valid there, so no one-time code is needed.
-    if (host === base.hostname) return redirect(loginUrl(page), []);
+    if (host === base.hostname) return to(loginUrl(page), []);
     // Reuse the nonce of an earlier tab, so that nonce cookies do not pile up.
     const nonce = noncesIn(ask.cookie, secure)[0] ?? randomBytes(32).toString('base64url');
     const challenge = challengeOf(nonce);
-    return redirect(`${loginUrl(page)}&challenge=${challenge}`, [
+    return to(`${loginUrl(page)}&challenge=${challenge}`, [
       setCookie(nonceCookieName(secure, challenge), nonce, { maxAgeSeconds: NONCE_MAX_AGE_SECONDS, secure }),
     ]);
   }
@@ -202,6 +206,12 @@ function returnPath(uri: string): string {
   if (uri.length <= MAX_RETURN) return uri;
   const path = pathOf(uri);
   return path.length <= MAX_RETURN ? path : '/';
+}
+
+/** Path of the page that had the form, if it is a page of this host; else the first page. */
+function formPath(host: string, referer: string | undefined): string {
+  const url = URL.parse(referer ?? '');
+  return url?.hostname === host ? returnPath(localPath(`${url.pathname}${url.search}`)) : '/';
 }
 
 const NO_STORE = ['Cache-Control', 'no-store'];

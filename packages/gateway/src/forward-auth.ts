@@ -11,7 +11,7 @@
  *   device token, valid                           pass
  *   device token, invalid                         bad_token         401
  *   session of this audience                      pass              (forbidden at /verify/admin for other people than admins)
- *   no session, navigation of a browser           login             302
+ *   no session, navigation of a browser           login             302, for a form 303
  *   no session, any other request                 unauthenticated   401
  *   no session, but too many session cookies      too_many_cookies  an error page
  */
@@ -37,6 +37,8 @@ export type Ask = {
   /** Path and query. */
   uri: string;
   accept: string | undefined;
+  origin: string | undefined;
+  referer: string | undefined;
   fetchMode: string | undefined;
   requestedWith: string | undefined;
   /** Upgrade, or Sec-WebSocket-Key, because proxies drop hop-by-hop headers in their request to /verify. */
@@ -141,7 +143,7 @@ export function decide(ask: Ask, context: DecisionContext): Decision {
 
   const session = sessionIn(ask, audience, context);
   if (session === null) {
-    if (!isNavigation(ask)) return { kind: 'unauthenticated', host, uri: ask.uri };
+    if (!isNavigation(ask) && !sendsForm(ask)) return { kind: 'unauthenticated', host, uri: ask.uri };
     // A login would cause endless redirects, because its cookie would not be among the checked ones.
     return hasTooMany(ask.cookie) ? { kind: 'too_many_cookies', host, uri: ask.uri } : { kind: 'login', host, uri: ask.uri };
   }
@@ -222,8 +224,14 @@ const withoutDeviceToken = (authorization: string | undefined): string | undefin
 // ---- The request
 
 /** True if a browser opens a page. Only then a redirect to the login makes sense. */
-export function isNavigation(ask: Ask): boolean {
-  if (ask.method !== 'GET' && ask.method !== 'HEAD') return false;
+export const isNavigation = (ask: Ask): boolean => isRead(ask) && showsPage(ask);
+
+/** True if a browser sends a form and shows the answer as a page. */
+export const sendsForm = (ask: Ask): boolean => ask.method === 'POST' && showsPage(ask);
+
+const isRead = ({ method }: Ask): boolean => method === 'GET' || method === 'HEAD';
+
+function showsPage(ask: Ask): boolean {
   if (ask.upgrade !== undefined) return false;
   if (ask.requestedWith?.toLowerCase() === 'xmlhttprequest') return false;
   // Fetch Metadata section 2.4: only a navigation shows its result to the person.

@@ -8,6 +8,7 @@ import type { Connections } from '@berth/kit/connections';
 import { MAX_HEADERS_READ } from '@berth/kit/header-size';
 import { hstsOf } from '@berth/wire/hsts';
 import Fastify, { type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, LogController } from 'fastify';
+import { preflightAnswer } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 import { jwks } from './keys.ts';
 import { isTooLarge, tooLarge } from './limits.ts';
@@ -29,6 +30,7 @@ export type ServerParts = {
 
 export function buildServer({ deps, policy, verify, metrics, connections: limit }: ServerParts): FastifyInstance {
   const log: FastifyBaseLogger = deps.log;
+  const platform = { baseDomain: deps.config.BASE_DOMAIN, authHost: new URL(deps.config.PUBLIC_URL).hostname };
   const server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
@@ -38,8 +40,9 @@ export function buildServer({ deps, policy, verify, metrics, connections: limit 
         (request, response) => {
           connections.requested(request.socket, response);
           if (verify.takes(request.url ?? '')) return verify.handle(request, response);
-          if (!isTooLarge(request)) return handler(request, response);
-          const { status, headers, body } = tooLarge(request);
+          const answer = isTooLarge(request) ? tooLarge(request) : preflightAnswer(request, policy.view(), platform);
+          if (answer === null) return handler(request, response);
+          const { status, headers, body } = answer;
           response.writeHead(status, headers).end(body);
         },
       );

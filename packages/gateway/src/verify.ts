@@ -8,6 +8,7 @@ import type { Logger } from '@berth/kit/log';
 import { LRUCache } from 'lru-cache';
 import { type Answer, createAnswers } from './answers.ts';
 import type { Assertions } from './assertion.ts';
+import { corsHeaders } from './cors.ts';
 import type { GatewayDeps, PolicyView, Secrets } from './deps.ts';
 import { type Ask, type Decision, type DecisionContext, decide, type Middleware, pathOf } from './forward-auth.ts';
 import { isTooLarge, tooLarge } from './limits.ts';
@@ -113,7 +114,7 @@ export function createVerify(deps: VerifyDeps): Verify {
 
   function settle(decision: Exclude<Decision, { kind: 'redeem' | 'reach' }>, ask: Ask, key: string | null): Answer {
     count(decision.kind);
-    if (decision.kind !== 'pass') return answers.refuse(decision, ask);
+    if (decision.kind !== 'pass') return readable(answers.refuse(decision, ask), ask);
     const { host, identity, tokenId, sessionId, scope, cookie, authorization } = decision;
     // Only the API at the auth host needs the origin; projects must not learn it.
     const origin = host === publicUrl.hostname ? (tokenId ?? sessionId) : null;
@@ -122,6 +123,12 @@ export function createVerify(deps: VerifyDeps): Verify {
     if (tokenId !== null) policy.tokenUsed(tokenId);
     if (key !== null) cache.set(key, { answer, until: Math.min(decision.until, assertion.renewAt), tokenId });
     return answer;
+  }
+
+  /** Adds the headers with which a page of another origin can read the answer. */
+  function readable(answer: Answer, { middleware, origin }: Ask): Answer {
+    const project = middleware.kind === 'project' ? policy.view().projectById(middleware.id) : undefined;
+    return project === undefined ? answer : { ...answer, headers: [...answer.headers, ...corsHeaders(origin, project)] };
   }
 
   async function redeem(decision: Extract<Decision, { kind: 'redeem' }>, ask: Ask): Promise<Answer> {
@@ -216,6 +223,8 @@ function askOf(request: IncomingMessage): Ask {
     host: one('x-forwarded-host') ?? '',
     uri: one('x-forwarded-uri') ?? '',
     accept: headers.accept,
+    origin: headers.origin,
+    referer: headers.referer,
     fetchMode: one('sec-fetch-mode'),
     requestedWith: one('x-requested-with'),
     upgrade: headers.upgrade ?? headers['sec-websocket-key'],

@@ -110,7 +110,7 @@ export type Running = {
   controlPlane: FakeControlPlane;
   stateDir: string;
   /** Sends any request to the gateway itself. */
-  get(path: string, headers?: Record<string, string | string[]>): Promise<Reply>;
+  get(path: string, headers?: Record<string, string | string[]>, method?: string): Promise<Reply>;
   /** Sends the proxy's request for project p1 at its host; omits headers that are `undefined`. */
   verify(headers?: Record<string, string | string[] | undefined>, path?: string): Promise<Reply>;
   cookie(session: Session, audience?: Parameters<Gateway['deps']['sessions']['seal']>[1]): string;
@@ -131,9 +131,9 @@ export async function startGateway(
   const { port } = await gateway.listen();
   const agent = new Agent({ keepAlive: true, maxSockets: 8 });
 
-  const get: Running['get'] = (path, headers = {}) =>
+  const get: Running['get'] = (path, headers = {}, method = 'GET') =>
     new Promise((resolve, reject) => {
-      const sent = request({ host: '127.0.0.1', port, path, agent, headers, maxHeaderSize: 1024 * 1024 }, (response) => {
+      const sent = request({ host: '127.0.0.1', port, path, method, agent, headers, maxHeaderSize: 1024 * 1024 }, (response) => {
         let body = '';
         response.setEncoding('utf8');
         response.on('data', (chunk: string) => (body += chunk));

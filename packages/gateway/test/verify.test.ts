@@ -176,7 +176,7 @@ describe('without a session', () => {
   });
 
   it.each<[string, Record<string, string | undefined>]>([
-    ['POST', { ...BROWSER, 'X-Forwarded-Method': 'POST' }],
+    ['PUT', { ...BROWSER, 'X-Forwarded-Method': 'PUT' }],
     ['a request without a method', { ...BROWSER, 'X-Forwarded-Method': undefined }],
     ['fetch()', { ...BROWSER, 'Sec-Fetch-Mode': 'cors' }],
     ['an image', { ...BROWSER, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }],
@@ -476,5 +476,134 @@ describe('limits', () => {
     const reply = await berth.verify({ Cookie: cookie });
     expect(reply.status).toBe(200);
     expect(decodeURIComponent(String(reply.headers['x-forwarded-user-name']))).toBe('名'.repeat(500));
+  });
+});
+
+describe('requests of pages of other origins', () => {
+  const APP = 'https://app.example.com';
+  const project = {
+    id: 'p1',
+    name: 'one',
+    hosts: [`one.${BASE}`],
+    auth_required: true,
+    cors_origins: [APP],
+    domains: [{ host: 'www.one.example', claim: 'c' }],
+  };
+  beforeEach(async () => {
+    berth.controlPlane.publish(policyOf({ projects: [project, { id: 'p2', name: 'two', hosts: [`two.${BASE}`], auth_required: false }] }));
+    await waitFor('the policy holds', () => berth.gateway.deps.policy.view().projectById('p1')?.cors_origins !== undefined);
+  });
+  const preflight = (origin: string, host = `one.${BASE}`, more: Record<string, string> = {}) =>
+    berth.get(
+      '/api/x',
+      { host, origin, 'access-control-request-method': 'PUT', 'access-control-request-headers': 'authorization,content-type', ...more },
+      'OPTIONS',
+    );
+
+  it.each([`one.${BASE}`, `ONE.${BASE}:8443`, 'www.one.example'])(
+    'a preflight of a listed origin is answered at %s, without a session',
+    async (host) => {
+      const { status, headers, body } = await preflight(APP, host);
+      expect([status, body]).toEqual([204, '']);
+      expect(headers).toMatchObject({
+        'access-control-allow-origin': APP,
+        'access-control-allow-credentials': 'true',
+        'access-control-allow-methods': 'PUT',
+        'access-control-allow-headers': 'authorization,content-type',
+        'access-control-max-age': '600',
+        vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
+      });
+    },
+  );
+
+  it.each([
+    'null',
+    'http://app.example.com',
+    `${APP}:444`,
+    `${APP}/`,
+    'https://APP.example.com',
+    'https://evil.example',
+    `${APP}.evil.example`,
+    `https://two.${BASE}`,
+  ])('a preflight of %s gets no permission', async (origin) => {
+    const { status, headers } = await preflight(origin);
+    expect(status).toBe(204);
+    expect(Object.keys(headers).filter((name) => name.startsWith('access-control'))).toEqual([]);
+    expect(headers['vary']).toContain('Origin');
+  });
+
+  it('hosts of projects without a login, unknown hosts and requests that are no preflight get none of these answers', async () => {
+    for (const host of [`two.${BASE}`, `nobody.${BASE}`, 'other.example']) expect((await preflight(APP, host)).status, host).toBe(404);
+    expect((await berth.get('/api/x', { host: `one.${BASE}`, origin: APP }, 'OPTIONS')).status).toBe(404);
+    expect((await berth.get('/api/x', { host: `one.${BASE}`, 'access-control-request-method': 'PUT' }, 'OPTIONS')).status).toBe(404);
+  });
+
+  it('an odd method or header list is not repeated', async () => {
+    const { headers } = await preflight(APP, `one.${BASE}`, {
+      'access-control-request-method': 'P<T',
+      'access-control-request-headers': 'a;b',
+    });
+    expect(headers).not.toHaveProperty('access-control-allow-methods');
+    expect(headers).not.toHaveProperty('access-control-allow-headers');
+  });
+
+  it('the request itself needs a session or device token; a listed page can read why not', async () => {
+    const refused = await berth.verify({ Origin: APP, 'X-Forwarded-Method': 'PUT' });
+    expect(refused.status).toBe(401);
+    expect(refused.headers).toMatchObject({
+      'access-control-allow-origin': APP,
+      'access-control-allow-credentials': 'true',
+      vary: 'Origin',
+    });
+    expect(JSON.parse(refused.body)).toMatchObject({ code: 'unauthenticated' });
+    // A preflight that reaches /verify all the same opens nothing.
+    expect((await berth.verify({ Origin: APP, 'X-Forwarded-Method': 'OPTIONS', 'Access-Control-Request-Method': 'PUT' })).status).toBe(401);
+    const other = await berth.verify({ Origin: 'https://evil.example', 'X-Forwarded-Method': 'PUT' });
+    expect(other.headers).not.toHaveProperty('access-control-allow-origin');
+    expect(other.headers['vary']).toBe('Origin');
+  });
+});
+
+describe('a form that is sent after the session ended', () => {
+  const FORM = { ...BROWSER, 'X-Forwarded-Method': 'POST', 'X-Forwarded-Uri': '/orders', 'Sec-Fetch-Mode': 'navigate' };
+  const target = async (headers: Record<string, string>): Promise<unknown[]> => {
+    const reply = await berth.verify({ ...FORM, ...headers });
+    const login = reply.headers.location === undefined ? null : new URL(reply.headers.location);
+    return [reply.status, login?.searchParams.get('redirect'), login?.searchParams.get('lost')];
+  };
+
+  it('leads to the login and back to its page', async () => {
+    expect(await target({ Referer: `https://one.${BASE}/orders/new?x=1` })).toEqual([303, `https://one.${BASE}/orders/new?x=1`, 'form']);
+  });
+
+  it.each([
+    'https://evil.example/orders/new',
+    `https://two.${BASE}/x`,
+    `https://one.${BASE}/_oauth/logout`,
+    `https://one.${BASE}//evil.example`,
+    'nothing',
+    '',
+  ])('leads back to the first page when it came from %j', async (Referer) => {
+    expect(await target({ Referer })).toEqual([303, `https://one.${BASE}/`, 'form']);
+  });
+
+  it('says at the login that it is lost, also to somebody with a session there', async () => {
+    const { headers } = await berth.verify({ ...FORM, Referer: `https://one.${BASE}/orders/new` });
+    const login = new URL(headers.location ?? '');
+    const page = await berth.get(`${login.pathname}${login.search}`, { host: BASE, cookie: berth.cookie(sessionOf(), 'sso') });
+    expect(page.status).toBe(200);
+    expect(page.body).toContain('Your form was not sent');
+    const next = /href="(\/_oauth\/login[^"]*)"/.exec(page.body)?.[1]?.replaceAll('&amp;', '&') ?? '';
+    const back = await berth.get(next, { host: BASE, cookie: berth.cookie(sessionOf(), 'sso') });
+    expect(new URL(back.headers.location ?? '').searchParams.get('redirect')).toBe('/orders/new');
+  });
+
+  it.each([
+    ['fetch', { 'Sec-Fetch-Mode': 'cors' }],
+    ['XMLHttpRequest', { 'X-Requested-With': 'XMLHttpRequest' }],
+    ['a program', { Accept: '*/*' }],
+    ['PUT', { 'X-Forwarded-Method': 'PUT' }],
+  ])('%s still gets 401', async (_name, headers) => {
+    expect((await target(headers as Record<string, string>))[0]).toBe(401);
   });
 });

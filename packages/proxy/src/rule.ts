@@ -9,7 +9,7 @@
 import { goRegExp } from './configuration.ts';
 
 /** `host` is in lower case without a port, `path` has no query, and `headers` have lower-case names. */
-export type Target = { host: string; path: string; headers: Readonly<NodeJS.Dict<string | string[]>> };
+export type Target = { method?: string; host: string; path: string; headers: Readonly<NodeJS.Dict<string | string[]>> };
 export type Matches = (target: Target) => boolean;
 
 /** The rule is invalid. The message contains the position. */
@@ -41,6 +41,14 @@ const MATCHERS: Record<string, { texts: number; make: (...texts: string[]) => Ma
       (target) =>
         target.path.startsWith(prefix),
   },
+  PathRegexp: {
+    texts: 1,
+    make(source = '') {
+      const expression = expressionOf(source);
+      return (target) => expression.test(target.path);
+    },
+  },
+  Method: { texts: 1, make: (method) => (target) => target.method === method },
   HeaderRegexp: {
     texts: 2,
     make(name = '', source = '') {

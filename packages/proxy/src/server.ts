@@ -143,7 +143,12 @@ export function createProxy(log: Logger): ProxyServer {
     if (status !== null) return { reply: status };
 
     deleteAliases(req.headers);
-    const route = table.find({ headers: req.headers, host: host.toLowerCase().replace(/\.?(:\d+)?$/, ''), path });
+    const route = table.find({
+      method: req.method ?? 'GET',
+      headers: req.headers,
+      host: host.toLowerCase().replace(/\.?(:\d+)?$/, ''),
+      path,
+    });
     if (route === null) return { reply: page(404, 'No application is published at this address.', accept) };
 
     const exchange: Exchange = {

@@ -119,11 +119,14 @@ function staticConfig(options: TraefikOptions, at: { web: number; websecure: num
     : { endpoint: endpoint.href, pollInterval: '5s' };
   const keepsAliases = options.aliasHeaders === 'unset';
   const deletesAliases = { aliasHeadersStrategy: 'delete' };
+  // As in deploy/traefik/traefik.yml.
+  const unchanged = { sanitizePath: false, encodeQuerySemicolons: true };
   return {
+    serversTransport: { forwardingTimeouts: { idleConnTimeout: '50ms' } },
     global: { checkNewVersion: false, sendAnonymousUsage: false },
     entryPoints: {
-      web: { address: `127.0.0.1:${at.web}`, ...(keepsAliases ? {} : { http: deletesAliases }) },
-      websecure: { address: `127.0.0.1:${at.websecure}`, http: { tls: {}, ...(keepsAliases ? {} : deletesAliases) } },
+      web: { address: `127.0.0.1:${at.web}`, http: { ...unchanged, ...(keepsAliases ? {} : deletesAliases) } },
+      websecure: { address: `127.0.0.1:${at.websecure}`, http: { tls: {}, ...unchanged, ...(keepsAliases ? {} : deletesAliases) } },
       traefik: { address: `127.0.0.1:${at.api}` },
       ...(options.gateways === undefined
         ? {}

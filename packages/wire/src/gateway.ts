@@ -70,6 +70,8 @@ export const Policy = Type.Object({
        * it was public. Absent in the policy of an older control plane.
        */
       auth_epoch: Type.Optional(Type.Integer()),
+      /** Origins whose pages may call the project. Absent: none, or an older control plane. */
+      cors_origins: Type.Optional(Type.Array(Type.String())),
     }),
   ),
   /** E-mail addresses in lower case. */

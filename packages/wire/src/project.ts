@@ -69,6 +69,10 @@ export const ON_DATASET_CHANGE = ['ignore', 'tell', 'redeploy'] as const;
 /** A glob or a folder inside the repository, as git’s `glob` pathspecs: `*` matches no slash, `**` matches any folders. */
 export const WatchPath = Type.String({ minLength: 1, maxLength: 300 });
 
+/** Most origins of `cors_origins`. */
+export const MAX_ORIGINS = 20;
+const Origin = Type.String({ minLength: 1, maxLength: 300 });
+
 /** Most members of one project. */
 export const MAX_MEMBERS = 200;
 /** A role in one project. It cannot exceed the role of the user. */
@@ -123,6 +127,10 @@ const settable = {
     maxItems: MAX_MEMBERS,
     description: 'users who may see the project, besides admins; empty: every user. Only admins change it',
   }),
+  cors_origins: Type.Array(Origin, {
+    maxItems: MAX_ORIGINS,
+    description: 'origins whose pages may call the project although it requires a login; exact, without wildcards',
+  }),
   domains: Type.Array(Domain, { maxItems: MAX_DOMAINS, description: 'custom domains, beside the host of `domain_prefix`' }),
 };
 
@@ -149,6 +157,7 @@ export const PROJECT_DEFAULTS = {
   deploy_on_push: true,
   watch_paths: [],
   members: [],
+  cors_origins: [],
   domains: [],
 } as const;
 

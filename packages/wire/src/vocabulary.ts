@@ -120,6 +120,52 @@ export const IDENTITY_HEADERS = [
   'X-Forwarded-User-Assertion',
 ] as const;
 
+/**
+ * Headers with which other proxies tell an application its client, the public address, the requested path or the user. Traefik sets or
+ * removes X-Forwarded-For and its family itself. These it would pass on as the client sent them.
+ */
+export const CLIENT_HEADERS = [
+  'Forwarded',
+  'Proxy',
+  'X-Forwarded-Prefix',
+  'X-Forwarded-Path',
+  'X-Forwarded-Scheme',
+  'X-Forwarded-Protocol',
+  'X-Forwarded-Ssl',
+  'X-Forwarded-Client-Ip',
+  'X-Url-Scheme',
+  'Front-End-Https',
+  'X-Original-Url',
+  'X-Original-Uri',
+  'X-Original-Host',
+  'X-Original-Forwarded-For',
+  'X-Original-Remote-Addr',
+  'X-Rewrite-Url',
+  'X-Host',
+  'X-Client-Ip',
+  'Client-Ip',
+  'X-Cluster-Client-Ip',
+  'X-Envoy-External-Address',
+  'True-Client-Ip',
+  'Cf-Connecting-Ip',
+  'Cf-Connecting-Ipv6',
+  'Fastly-Client-Ip',
+  'Fly-Client-Ip',
+  'X-Appengine-User-Ip',
+  'X-Azure-Clientip',
+  'X-Remote-Ip',
+  'X-Remote-Addr',
+  'Remote-User',
+  'X-Remote-User',
+  'X-Webauth-User',
+  'X-Auth-Request-User',
+  'X-Auth-Request-Email',
+  'X-Auth-Request-Groups',
+  'X-Forwarded-Email',
+  'X-Forwarded-Groups',
+  'X-Forwarded-Preferred-Username',
+] as const;
+
 export const Id = Type.String({ minLength: 1, maxLength: 64, pattern: '^[A-Za-z0-9_-]+$' });
 /** RFC 3339, UTC. */
 export const Time = Type.String({ format: 'date-time' });

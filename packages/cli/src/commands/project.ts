@@ -32,6 +32,7 @@ const DOCS = {
   domain_prefix: 'first part of the address (default: the name)',
   container_port: 'port that the application listens on in its container (default: 8080)',
   auth_required: 'require a login (default: no)',
+  cors_origins: 'origin whose pages may call the project although it requires a login, such as https://app.example.com',
   health_path: 'path that must answer below 400 before the version goes live',
   start_seconds: 'time that a new container has to answer, also its HEALTHCHECK (default: the setting PROBE_TIMEOUT)',
   memory_bytes: 'memory limit, such as 512MiB',

@@ -57,6 +57,7 @@ export type PolicyFacts = {
     claims?: { prefix: string; claim: string }[];
     auth_required: boolean;
     auth_epoch: number;
+    cors_origins?: string[];
     domains?: { host: string; claim: string }[];
   }[];
   disabled: string[];

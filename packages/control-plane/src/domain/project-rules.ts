@@ -3,6 +3,7 @@ import { PROJECT_DEFAULTS, type ProjectCreate } from '@berth/wire/project';
 import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { buildArgProblems } from './build-args.ts';
 import { envSizeProblems } from './env.ts';
+import { originProblems } from './cors-origins.ts';
 import { type DomainRules, domainProblems } from './domains.ts';
 import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
@@ -38,6 +39,7 @@ export function settingsOf(input: ProjectCreate): Settings {
     watch_paths: given.watch_paths ?? [],
     members: given.members ?? [],
     domains: given.domains ?? [],
+    cors_origins: given.cors_origins ?? [],
     datasets,
     volumes,
     replace,
@@ -64,6 +66,7 @@ export function projectProblems(
   if (given.health_path !== undefined && given.health_path !== null) problems.push(healthPathProblem(given.health_path, 'health_path'));
   if (given.auth_required === true && !rules.hasLogin) problems.push(NO_LOGIN);
   if (given.watch_paths !== undefined) problems.push(...given.watch_paths.map((path, i) => watchPathProblem(path, `watch_paths[${i}]`)));
+  if (given.cors_origins !== undefined) problems.push(...originProblems(given.cors_origins));
   if (given.members !== undefined) problems.push(...memberProblems(given.members));
   if (given.env !== undefined) problems.push(...envProblems(given.env), ...envSizeProblems(given.env));
   if (given.datasets !== undefined) problems.push(...datasetProblems(given.datasets, rules));

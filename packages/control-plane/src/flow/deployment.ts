@@ -312,7 +312,7 @@ function dispatchBuild(draft: Draft, d: DeploymentRecord): void {
 // ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function buildReported(draft: Draft, given: DeploymentRecord, { report, task }: EventOf<'task_reported'>): void {
-  const known = report.status === 'failed' ? keepFacts(draft, given, report) : given;
+  const known = report.status === 'failed' ? keepFacts(draft, given, task, report) : given;
   const d = { ...known, phases: built(given.phases, task) };
   addNotes(draft, d, report);
   if (d.cancel_requested_at !== null) return leave(draft, d, 'cancelled', null, 'the builder stopped the build');

@@ -1,9 +1,10 @@
 /** Facts that a build learned: commit, author, pushed image. They stay with the deployment, whatever the end of the build is. Pure. */
-import type { TaskFacts, TaskReport } from '@berth/wire/task';
+import type { BuildPayload, TaskFacts, TaskReport } from '@berth/wire/task';
 import type { DeploymentRecord, TaskRecord } from '../domain/records.ts';
 import { bytesText } from '../domain/sizes.ts';
 import type { Change, Draft } from './draft.ts';
 import type { EventOf } from './events.ts';
+import { isOwnImage } from './report.ts';
 
 /** The image of another commit: an attempt before this one pushed it. */
 const NO_IMAGE = { image_tag: null, image_digest: null, image_arch: null } as const;
@@ -24,8 +25,11 @@ export function factsOf(d: DeploymentRecord, facts: TaskFacts): Change {
 }
 
 /** Keeps the facts of a build that ended without an image, or that goes on. */
-export function keepFacts(draft: Draft, d: DeploymentRecord, facts: TaskFacts): DeploymentRecord {
-  const set = factsOf(d, facts);
+export function keepFacts(draft: Draft, d: DeploymentRecord, task: TaskRecord, given: TaskFacts): DeploymentRecord {
+  const { image_tag, image_digest: _digest, arch: _arch, ...source } = given;
+  // Like the report of a completed build, facts may name only an image of the project's own repository.
+  const isOwn = typeof image_tag === 'string' && isOwnImage((task.payload as BuildPayload).image_repository, image_tag);
+  const set = factsOf(d, isOwn ? given : source);
   if (Object.keys(set).length === 0) return d;
   draft.set(d, set);
   return { ...d, ...set };
@@ -33,7 +37,7 @@ export function keepFacts(draft: Draft, d: DeploymentRecord, facts: TaskFacts): 
 
 /** The agent sends facts before the end of the build, so they outlast its loss. */
 export function learned(draft: Draft, d: DeploymentRecord, { task, facts }: EventOf<'task_learned'>): void {
-  if (task.kind === 'build') keepFacts(draft, d, facts);
+  if (task.kind === 'build') keepFacts(draft, d, task, facts);
 }
 
 /** Adds the lines of the agent to the story. */

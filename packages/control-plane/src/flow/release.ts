@@ -17,6 +17,7 @@ const AT_ONCE = [
   'watch_paths',
   'members',
   'domains',
+  'cors_origins',
 ] as const satisfies readonly (keyof ProjectSettings)[];
 const isAtOnce = (name: keyof ProjectSettings): boolean => (AT_ONCE as readonly string[]).includes(name);
 

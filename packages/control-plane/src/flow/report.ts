@@ -25,9 +25,12 @@ export function checkReport(task: TaskRecord, report: TaskReport): void {
 }
 
 /** A node runs what a builder names, so the name must be a tag in the project's own repository, and never an option of docker. */
-function checkImage(repository: string, image: string): void {
+export function isOwnImage(repository: string, image: string): boolean {
   const tag = image.startsWith(`${repository}:`) ? image.slice(repository.length + 1) : '';
-  if (!/^\w[\w.-]{0,127}$/.test(tag))
+  return /^\w[\w.-]{0,127}$/.test(tag);
+}
+function checkImage(repository: string, image: string): void {
+  if (!isOwnImage(repository, image))
     throw invalid(
       'image_tag',
       'repository',

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
 import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
-import { IDENTITY_HEADERS } from '@berth/wire/vocabulary';
+import { CLIENT_HEADERS, IDENTITY_HEADERS } from '@berth/wire/vocabulary';
 import type { BuiltConfig, RouteTarget } from '../domain/configuration.ts';
 import { isUnderBase } from '../domain/domains.ts';
 import { stableJson } from '../domain/stable-json.ts';
@@ -19,7 +19,12 @@ export type RoutingSettings = {
   acmeResolver: string;
   /** Hosts of Berth's own addresses. A custom domain with such a name is omitted: a setting may have changed after it was added. */
   ownHosts?: readonly string[];
+  /** KEEP_CLIENT_HEADERS, in lower case. */
+  keptHeaders?: readonly string[];
 };
+
+const removedHeaders = ({ keptHeaders = [] }: RoutingSettings): string[] =>
+  CLIENT_HEADERS.filter((name) => !keptHeaders.includes(name.toLowerCase()));
 
 type Router = {
   rule: string;
@@ -70,18 +75,28 @@ const TOKENS = 'berth_tokens';
 const DOMAIN_TOKENS = 'berth_domain_tokens';
 /** Traefik sorts by the length of the rule, and the rule of a project with many domains is longer than that of DOMAIN_TOKENS. */
 const BEFORE_DOMAINS = 100_000;
+/**
+ * Takes the CORS preflights to projects that require a login: browsers send them without a session, and no application may get a request
+ * without one. The gateway answers them. forwardAuth cannot: each of its answers that is good for a browser lets the request pass.
+ */
+const PREFLIGHTS = 'berth_preflights';
+/** The same for custom domains: PREFLIGHTS stays as it is while a project gets one. */
+const DOMAIN_PREFLIGHTS = 'berth_domain_preflights';
+const IS_PREFLIGHT = 'Method(`OPTIONS`) && HeaderRegexp(`Origin`, `.`) && HeaderRegexp(`Access-Control-Request-Method`, `.`)';
 const CARRIES_TOKEN = `HeaderRegexp(\`Authorization\`, \`${DEVICE_TOKEN_PATTERN}\`)`;
 
 /**
  * Matches every spelling of an identity header. RFC 9110 allows fifteen characters beside letters and digits in a header name,
- * and each of them is a dash to some application server.
+ * and each of them is a dash to some application server. The client's headers are removed too: the gateway's answer has none of them.
  */
-const AUTH_HEADERS_REGEX = '(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization)$';
+const authHeadersRegex = (clientHeaders: readonly string[]): string =>
+  `(?i)^(x[^a-z0-9]forwarded[^a-z0-9]user([^a-z0-9](name|avatar|provider|assertion))?|cookie|authorization${clientHeaders.map((name) => `|${name.toLowerCase()}`).join('')})$`;
 /**
  * An empty value removes one spelling. A list cannot hold every mix of fifteen characters, so it holds those of `-`, `_` and `.`.
  * `aliasHeadersStrategy: delete` (deploy/traefik/traefik.yml) removes all others.
  */
-const STRIPPED = Object.fromEntries(IDENTITY_HEADERS.flatMap((name) => spellings(name)).map((name) => [name, '']));
+const strippedHeaders = (clientHeaders: readonly string[]): Record<string, string> =>
+  Object.fromEntries([...IDENTITY_HEADERS.flatMap((name) => spellings(name)), ...clientHeaders].map((name) => [name, '']));
 
 /** Every mix of `-`, `_` and `.`. The proxy ignores case. */
 function spellings(name: string): string[] {
@@ -99,6 +114,9 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   const problems: string[] = [];
   /** Prefixes of the projects that need no login. */
   const open: string[] = [];
+  /** The same of the projects that need a login. */
+  const closed: string[] = [];
+  const closedDomains: string[] = [];
   const deployments = new Map<string, RouteTarget>();
   const hosts = new Map<string, string>();
   const domains = new Map<string, string>();
@@ -115,16 +133,19 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     const { project_id, host_ip, host_port, auth_required } = route;
     const host = `${route.domain_prefix}.${settings.baseDomain}`;
     deployments.set(route.deployment_id, { project_id, host, host_ip, host_port, auth_required });
-    if (!route.auth_required) open.push(route.domain_prefix);
+    (route.auth_required ? closed : open).push(route.domain_prefix);
     addProject(config, route, settings);
     const own = publishedDomains(route, settings, domains, problems);
     addDomains(config, route, own, settings);
-    if (!route.auth_required) openDomains.push(...own);
+    (route.auth_required ? closedDomains : openDomains).push(...own);
   }
   if (routes.some((route) => route.stopped === true)) addStopped(config, settings);
-  if (deployments.size > 0) config.http.middlewares[STRIP] = { headers: { customRequestHeaders: STRIPPED } };
+  if (deployments.size > 0)
+    config.http.middlewares[STRIP] = { headers: { customRequestHeaders: strippedHeaders(removedHeaders(settings)) } };
   // Host(`…`) accepts the dot at the end of a host name, so the expressions accept it too.
   addTokens(config, TOKENS, open, `\\.${escaped(settings.baseDomain)}`);
+  addPreflights(config, PREFLIGHTS, closed, `\\.${escaped(settings.baseDomain)}`, settings);
+  addPreflights(config, DOMAIN_PREFLIGHTS, closedDomains.map(escaped).sort(), '', settings);
   addTokens(config, DOMAIN_TOKENS, openDomains.map(escaped).sort(), '', BEFORE_DOMAINS);
   const hash = createHash('sha256')
     .update(stableJson(withoutEmpty(config)))
@@ -167,7 +188,7 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
       forwardAuth: {
         address: `${settings.authServiceUrl}/verify?project=${route.project_id}`,
         authResponseHeaders: ['X-Forwarded-User'],
-        authResponseHeadersRegex: AUTH_HEADERS_REGEX,
+        authResponseHeadersRegex: authHeadersRegex(removedHeaders(settings)),
         trustForwardHeader: true,
         maxResponseBodySize: 1_048_576,
       },
@@ -244,6 +265,26 @@ function addTokens({ http }: DynamicConfig, name: string, hosts: readonly string
     middlewares: [STRIP, STRIP_TOKEN],
     tls: {},
     ...(priority === undefined ? {} : { priority }),
+  };
+}
+
+/** Before DOMAIN_TOKENS, because a preflight has no token. `hosts` and `ending` are parts of an expression. */
+function addPreflights(
+  { http }: DynamicConfig,
+  name: string,
+  hosts: readonly string[],
+  ending: string,
+  { authServiceUrl }: RoutingSettings,
+): void {
+  if (authServiceUrl === null || hosts.length === 0) return;
+  http.services[PREFLIGHTS] = { loadBalancer: { servers: [{ url: new URL(authServiceUrl).origin }] } };
+  http.routers[name] = {
+    rule: `${IS_PREFLIGHT} && (Host(\`${MARKER_HOST}\`) || HostRegexp(\`^(${hosts.join('|')})${ending}\\.?$\`))`,
+    entryPoints: ['websecure'],
+    service: PREFLIGHTS,
+    middlewares: [STRIP],
+    priority: BEFORE_DOMAINS,
+    tls: {},
   };
 }
 

@@ -264,6 +264,7 @@ function withDefaults({ name, ...given }: ProjectCreate): { name: string; settin
       volumes: [],
       watch_paths: [],
       members: [],
+      cors_origins: [],
       domains: [],
       replace: 'rolling',
       ...given,

@@ -166,6 +166,11 @@ describe('rollback', () => {
     const { request_id: one, ...answer } = foreign.json;
     const { request_id: two, ...expected } = unknown.json;
     expect([foreign.status, answer, one === two]).toEqual([unknown.status, expected, false]);
+    const logOf = async (deployment_id: string): Promise<unknown[]> => {
+      const reply = await api.call('projectLogs', { params: { id: project }, query: { deployment_id } });
+      return [reply.status, reply.json['detail']];
+    };
+    expect(await logOf(other)).toEqual(await logOf('nobody'));
     const id = await deploy(api, project);
     await api.call('cancelDeployment', { params: { id } });
     const reply = await rollback({ deployment_id: id });

@@ -196,3 +196,41 @@ test('shows where each domain leads, in a bounded time', async () => {
   ]);
   expect(items[1]?.dns.problem).toContain('198.51.100.7');
 });
+
+test('cors_origins are stored as browsers send them, reach the gateway at once, and each refusal names its field', async () => {
+  const id = await createProject(api, {
+    name: 'called',
+    domain_prefix: 'called',
+    auth_required: true,
+    cors_origins: ['HTTPS://App.Example.com/'],
+  });
+  const stored = async (): Promise<unknown> => (await api.call('getProject', { params: { id } })).json['cors_origins'];
+  const inPolicy = async (): Promise<unknown> =>
+    ((await api.call('gatewayPolicy')).json['projects'] as { id: string; cors_origins?: string[] }[]).find((p) => p.id === id)
+      ?.cors_origins;
+  expect(await stored()).toEqual(['https://app.example.com']);
+  const set = (cors_origins: unknown) => api.call('patchProject', { params: { id }, body: { cors_origins } });
+  const good = ['https://bücher.example:443', 'http://localhost:3000', 'https://xn--bcher-kva.example', 'https://[::1]:8443'];
+  expect((await set(good)).status).toBe(200);
+  const normal = ['https://xn--bcher-kva.example', 'http://localhost:3000', 'https://[::1]:8443'];
+  expect(await stored()).toEqual(normal);
+  await waitFor('the policy has them', async () => JSON.stringify(await inPolicy()) === JSON.stringify(normal));
+  const bad = [
+    '*',
+    'https://*.example.com',
+    'null',
+    'app.example.com',
+    'https://a.example/path',
+    'https://u@a.example',
+    'ftp://a.example',
+    'https://a.example?x',
+    'https://a\tb.example',
+  ];
+  const reply = await set(bad);
+  const rules = ['wildcard', 'wildcard', 'null', 'origin', 'origin', 'origin', 'origin', 'origin', 'origin'];
+  expect([reply.status, rulesOf(reply)]).toEqual([422, rules.map((rule, i) => `cors_origins[${i}]:${rule}`)]);
+  expect((await set(Array.from({ length: 21 }, (_, i) => `https://a${i}.example`))).status).toBe(422);
+  expect(await stored()).toEqual(normal);
+  expect((await set([])).status).toBe(200);
+  await waitFor('the policy has none', async () => (await inPolicy()) === undefined);
+});

@@ -917,15 +917,23 @@ describe('facts of a build that did not complete', () => {
     const plan = advance(d, reported('build', r), facts({ live: [d], tasks: [task('build')], nodes }));
     expect(changeOf(plan, 'd2')).toMatchObject({ status, ...FACTS });
   });
-  it('a failure after the push keeps the image', () => {
+  it('a failure after the push keeps the image, if it is in the repository of the project', () => {
     const d = on.building();
-    const plan = advance(d, reported('build', { ...report.failed, ...FACTS, ...PUSHED }), facts({ live: [d], tasks: [task('build')] }));
-    expect(changeOf(plan, 'd2')).toMatchObject({
+    const own = task('build', { payload: { image_repository: 'registry:5000/shop' } as never });
+    const after = (image_tag: string) => {
+      const r = { ...report.failed, ...FACTS, ...PUSHED, image_tag };
+      return changeOf(advance(d, { type: 'task_reported', task: own, report: r }, facts({ live: [d], tasks: [own] })), 'd2');
+    };
+    expect(after(PUSHED.image_tag)).toMatchObject({
       status: 'failed',
       image_tag: PUSHED.image_tag,
       image_digest: DIGEST,
       image_arch: 'amd64',
     });
+    const other = after(`registry:5000/bank:${COMMIT}`);
+    expect(other).toMatchObject({ status: 'failed', ...FACTS });
+    expect(other).not.toHaveProperty('image_tag');
+    expect(other).not.toHaveProperty('image_digest');
   });
   it('another commit replaces the facts of an earlier attempt, with its image', () => {
     const d = on.building({ ...FACTS, image_tag: PUSHED.image_tag, image_digest: DIGEST, image_arch: 'amd64' });

@@ -35,6 +35,7 @@ export const SETTINGS: ProjectSettings = {
   members: [],
   watch_paths: [],
   volumes: [],
+  cors_origins: [],
   domains: [],
 };
 

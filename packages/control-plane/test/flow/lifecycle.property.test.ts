@@ -76,7 +76,7 @@ async function apply(world: World, what: (typeof COMMANDS)[number], pick: number
     case 'fail': {
       if (task === undefined) return;
       const product = {
-        build: { image_tag: `r/shop:${COMMIT}` },
+        build: { image_tag: `registry:5000/shop:${COMMIT}` },
         deploy: { host_port: 32_000 + (pick % 50) },
         retire: {},
         sync: {},

@@ -94,9 +94,16 @@ describe('device tokens', () => {
     });
     expect(Object.keys(http.routers).filter((name) => name.endsWith('_token'))).toEqual(['blog_token', 'shop_token']);
   });
+  it('preflights to projects that need a login go to the gateway, others to their application', () => {
+    const { routers, services } = parse([route(shut), route()]);
+    expect(routers['berth_preflights']?.rule).toMatch(/^Method\(`OPTIONS`\) && HeaderRegexp\(`Origin`, .*\^\(shut\)/);
+    expect(routers['berth_preflights']).toMatchObject({ service: 'berth_preflights', priority: 100_000 });
+    expect(Object.keys(services)).toContain('berth_preflights');
+    expect(Object.keys(parse([route()]).routers)).not.toContain('berth_preflights');
+  });
   it('it does not exist without an open project, because the gateway removes tokens', () => {
     const alone = parse([route(shut)]);
-    expect(Object.keys(alone.routers)).toEqual([...MARKERS, 'shut', 'shut-http']);
+    expect(Object.keys(alone.routers)).toEqual([...MARKERS, 'berth_preflights', 'shut', 'shut-http']);
     expect(Object.keys(alone.middlewares)).not.toContain('berth-strip-token');
   });
 });

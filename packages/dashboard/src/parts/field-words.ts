@@ -27,6 +27,10 @@ export const WORDS: Readonly<Record<string, Words>> = {
   on_dataset_change: { label: 'On dataset change', help: 'what a new version of a dataset does: an event (tell), or also a deployment' },
   submodules: { label: 'Fetch submodules' },
   auth_required: { label: 'Require Auth: visitors must sign in' },
+  cors_origins: {
+    label: 'Origins that may call it',
+    help: 'pages of these origins, such as https://app.example.com, may send requests although visitors must sign in',
+  },
   deploy_on_push: { label: 'Deploy on push' },
   watch_paths: { label: 'Watch paths', help: 'deploy on push only if a file under these paths changed; empty: always' },
   build_args: {

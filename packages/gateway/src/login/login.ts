@@ -2,7 +2,7 @@
 import type { FastifyInstance } from 'fastify';
 import { hasTooMany } from '../cookies.ts';
 import type { Provider } from '../oidc/provider.ts';
-import { choicePage } from '../pages/sign-in.ts';
+import { choicePage, lostFormPage } from '../pages/sign-in.ts';
 import { assertPolicyLoaded, type Context } from './context.ts';
 import { arrivalOf, type Destination, destinationOf, loginPath, retryPathOf } from './destination.ts';
 import { sendPage } from './reply.ts';
@@ -15,6 +15,8 @@ export function loginRoutes(server: FastifyInstance, context: Context): void {
   server.get('/_oauth/login', async (request, reply) => {
     const destination = destinationOf(request.query, redirects);
     assertPolicyLoaded(context, loginPath(destination));
+    // Before everything else: with a session, the person would be back at once and believe that the form arrived.
+    if (parameter(request.query, 'lost') === 'form') return sendPage(reply, 200, lostFormPage(loginPath(destination)));
 
     const session = sso.read(request.headers.cookie);
     if (session !== null) return reply.redirect(arrivalOf(destination, session, redirects, codes), 302);

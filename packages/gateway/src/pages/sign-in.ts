@@ -12,6 +12,18 @@ export function choicePage(options: { providers: readonly { label: string; href:
   });
 }
 
+/** For a form that arrived without a session. */
+export function lostFormPage(href: string): string {
+  return renderPage({
+    title: 'Your form was not sent',
+    tone: 'bad',
+    body: html`<h1>Your form was not sent</h1>
+<p>You were no longer signed in. What you typed did not reach the application.</p>
+<p>Sign in. Then you are back at the page of the form: fill it in and send it again.</p>
+<div class="buttons"><a class="button first" href="${href}">Sign in</a></div>`,
+  });
+}
+
 /** `provider` has the address that ends the provider's own session; null if there is no such address. */
 export function signedOutPage(provider: { label: string; href: string } | null): string {
   return renderPage({

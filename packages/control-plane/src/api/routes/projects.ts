@@ -2,6 +2,7 @@
 import type { EnvPatch, Project, ProjectPatch } from '@berth/wire/project';
 import type { HostCertificate } from '../../domain/configuration.ts';
 import { roleIn } from '../../domain/access.ts';
+import { normalOrigins } from '../../domain/cors-origins.ts';
 import { normalDomains } from '../../domain/domains.ts';
 import { envNameProblem, mergedEnv } from '../../domain/env.ts';
 import { DomainError, type FieldProblem } from '../../domain/errors.ts';
@@ -61,7 +62,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
     check: (present: ProjectRecord) => void = () => {},
   ): Promise<Project> {
     const rules = await rulesFor(given);
-    const { env, build_args, domains, ...rest } = given;
+    const { env, build_args, domains, cors_origins, ...rest } = given;
     refuseMembers(given, call.user);
     const project = await stores.projects.patch(
       call.params.id,
@@ -73,6 +74,7 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
           ...(env === undefined ? {} : { env: mergedEnv(present.env, env) }),
           ...(build_args === undefined ? {} : { build_args: mergedEnv(present.build_args, build_args) }),
           ...(domains === undefined ? {} : { domains: normalDomains(domains) }),
+          ...(cors_origins === undefined ? {} : { cors_origins: normalOrigins(cors_origins) }),
           ...(datasets === undefined ? {} : { datasets: withPaths(datasets, present.datasets, rules.datasetName) }),
         };
         throwIfAny(projectProblems(changed, { ...present, ...changed }, rules));
@@ -114,10 +116,11 @@ export function projectRoutes(route: Define, deps: ApiDeps): void {
   route('createProject', async (call) => {
     refuseMembers(call.body, call.user);
     const rules = await rulesFor(call.body);
-    const { datasets, domains } = call.body;
+    const { datasets, domains, cors_origins } = call.body;
     const body = {
       ...call.body,
       ...(domains === undefined ? {} : { domains: normalDomains(domains) }),
+      ...(cors_origins === undefined ? {} : { cors_origins: normalOrigins(cors_origins) }),
       ...(datasets === undefined ? {} : { datasets: withPaths(datasets, [], rules.datasetName) }),
     };
     const filled = settingsOf(body);

@@ -76,6 +76,7 @@ export type Tables = {
     /** Whether the deletion of the project deletes its volumes too. */
     deletes_volumes: Generated<Flag>;
     members: Generated<Json>;
+    cors_origins: Generated<Json>;
     /** Custom domains. `domain_claims` has a row for each one outside BASE_DOMAIN. */
     domains: Generated<Json>;
     flow_version: number;

@@ -30,7 +30,7 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
     db.snapshot(async (tx) => {
       const projects = await tx
         .selectFrom('projects')
-        .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch'])
+        .select(['id', 'name', 'domain_prefix', 'auth_required', 'auth_epoch', 'cors_origins'])
         .orderBy('name')
         .execute();
       // Only routes with an earlier prefix: few among thousands. A running deployment is published, so it has a route.
@@ -81,13 +81,14 @@ export const createPolicyStore = (db: Database): PolicyStore => ({
         .orderBy('id')
         .execute();
       return {
-        projects: projects.map(({ id, name, domain_prefix, auth_required, auth_epoch }) => ({
+        projects: projects.map(({ id, name, domain_prefix, auth_required, auth_epoch, cors_origins }) => ({
           id,
           name,
           prefixes: [domain_prefix, ...(more.get(id) ?? [])].sort(),
           claims: (prefixes.get(id) ?? []).map((claim) => ({ prefix: claim.prefix, claim: claim.id })),
           auth_required: auth_required !== 0,
           auth_epoch,
+          ...(cors_origins === '[]' ? {} : { cors_origins: JSON.parse(cors_origins) as string[] }),
           domains: (domains.get(id) ?? []).map((claim) => ({ host: claim.host, claim: claim.id })),
         })),
         disabled: disabled.map((user) => user.email),

@@ -20,6 +20,7 @@ export function settingColumns({
   git_lfs,
   volumes,
   domains,
+  cors_origins,
   ...plain
 }: Partial<ProjectSettings>): Partial<SettingColumns> {
   return {
@@ -30,6 +31,7 @@ export function settingColumns({
     ...(volumes === undefined ? {} : { volumes: JSON.stringify(volumes) }),
     ...(members === undefined ? {} : { members: JSON.stringify(members) }),
     ...(domains === undefined ? {} : { domains: JSON.stringify(domains) }),
+    ...(cors_origins === undefined ? {} : { cors_origins: JSON.stringify(cors_origins) }),
     ...(submodules === undefined ? {} : { submodules: Number(submodules) }),
     ...(git_lfs === undefined ? {} : { git_lfs: Number(git_lfs) }),
     ...(build_args === undefined ? {} : { build_args: JSON.stringify(build_args) }),
@@ -53,6 +55,7 @@ export const projectOf = ({ auth_epoch: _, ...row }: Row<'projects'>): ProjectRe
   deletes_volumes: row.deletes_volumes !== 0,
   members: JSON.parse(row.members) as ProjectRecord['members'],
   domains: JSON.parse(row.domains) as ProjectRecord['domains'],
+  cors_origins: JSON.parse(row.cors_origins) as ProjectRecord['cors_origins'],
   submodules: row.submodules !== 0,
   git_lfs: row.git_lfs !== 0,
   build_args: JSON.parse(row.build_args) as ProjectRecord['build_args'],

@@ -35,6 +35,7 @@ import { volumeMoves } from './0030_volume_moves.ts';
 import { volumeSizes } from './0034_volume_sizes.ts';
 import { moveWitness } from './0037_move_witness.ts';
 import { prefixClaims } from './0039_prefix_claims.ts';
+import { corsOrigins } from './0040_cors_origins.ts';
 import { unmanagedContainers } from './0041_unmanaged_containers.ts';
 import { missingImages } from './0042_missing_images.ts';
 import { gitLfs } from './0047_git_lfs.ts';
@@ -73,6 +74,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0034_volume_sizes': volumeSizes(capabilities),
   '0037_move_witness': moveWitness(capabilities),
   '0039_prefix_claims': prefixClaims(capabilities),
+  '0040_cors_origins': corsOrigins(capabilities),
   '0041_unmanaged_containers': unmanagedContainers(capabilities),
   '0042_missing_images': missingImages(),
   '0045_start_seconds': startSeconds(),
