@@ -38,6 +38,7 @@ const container = (): Container => ({
   cpus: null,
   error: '',
   hostPort: 1,
+  fixedPort: 1,
   restarts: 0,
   health: null,
   stopSignal: 'SIGTERM',

@@ -125,3 +125,22 @@ describe('commands of a machine', () => {
     },
   );
 });
+
+/** The wall clock of a machine may jump, so durations use `performance.now()`. These files need the time of day, or the age of a file. */
+const MAY_READ_THE_WALL_CLOCK = [
+  'agent.ts',
+  'data/trees.ts',
+  'data/work-folders.ts',
+  'images.ts',
+  'loop.ts',
+  'metrics.ts',
+  'registration.ts',
+  'run-task.ts',
+  'storage.ts',
+  'task-trace.ts',
+];
+test('no other file of the agent measures a duration by the wall clock', () => {
+  const folder = path.join(ROOT, 'packages/agent/src');
+  const found = globSync('**/*.ts', { cwd: folder }).filter((file) => readFileSync(path.join(folder, file), 'utf8').includes('Date.now()'));
+  expect(found.toSorted()).toEqual(MAY_READ_THE_WALL_CLOCK);
+});

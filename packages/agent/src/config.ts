@@ -23,6 +23,7 @@ import type { Logger } from '@berth/kit/log';
 import { createReloading, type Reloading } from '@berth/kit/reload';
 import { NODE_ROLES } from '@berth/wire/vocabulary';
 import { type Range, rangeOf } from './networks.ts';
+import type { Ports } from './port-rule.ts';
 
 /** The path becomes a part of git’s ssh command and of an option with a list of files, so it holds plain characters only. */
 const plainPath: Parser<string> = (t) => {
@@ -32,6 +33,16 @@ const plainPath: Parser<string> = (t) => {
 const ip: Parser<string> = (t) => {
   if (!/^[0-9A-Fa-f:.]+$/.test(t)) throw new Error(`must be an IP address, not "${t}"`);
   return t;
+};
+const MIN_PORTS = 100;
+/** With fewer ports, a port that was given up would soon belong to another project. */
+const portRange: Parser<Ports> = (t) => {
+  const [, first = 0, last = 0] = (/^(\d{1,5})-(\d{1,5})$/.exec(t) ?? []).map(Number);
+  if (first < 1024 || last > 65_535 || last - first + 1 < MIN_PORTS)
+    throw new Error(
+      `must be a first and a last port between 1024 and 65535 such as 20000-29999, with at least ${MIN_PORTS} ports, not "${t}"`,
+    );
+  return { first, last };
 };
 const bandwidth: Parser<string> = (t) => {
   if (!/^\d+(\.\d+)?[kmg]?$/i.test(t)) throw new Error(`must be a number, optionally with k, m or g, not "${t}"`);
@@ -98,6 +109,11 @@ export const AGENT_SETTINGS = {
     parse: text,
   },
   PUBLISH_IP: { doc: 'Address on which the ports of containers are published', shown: 'all addresses', parse: ip },
+  PUBLISH_PORTS: {
+    doc: 'First and last host port for containers, at least 100 ports; the proxy must reach them. Outside of `ip_local_port_range`, from which the kernel and the engine take ports',
+    default: '20000-29999',
+    parse: portRange,
+  },
   PROJECT_NETWORK_POOL: {
     doc: 'Addresses for the project networks, a /28 for each; none: all containers use the engine’s default network',
     default: '10.217.0.0/16',

@@ -73,6 +73,7 @@ export function createHandlers(config: AgentOptions, parts: AgentParts, { regist
       volumes,
       hostIp: parts.hostIp,
       publishIp: parts.publishIp,
+      hostPorts: parts.hostPorts,
       arch: parts.engineStatus.arch,
       pullTimeoutMs: config.PULL_TIMEOUT,
       pidsLimit: config.PIDS_LIMIT,

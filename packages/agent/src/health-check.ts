@@ -17,7 +17,7 @@ const LEAST_MS = 1_000;
 export type CheckFailure = { output: string; isFinal: boolean };
 
 /**
- * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or `until` (Date.now()) has come. Rejects
+ * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or `until` (performance.now()) has come. Rejects
  * with the reason when the signal aborts.
  */
 export async function untilChecked(
@@ -28,13 +28,13 @@ export async function untilChecked(
   signal: AbortSignal,
 ): Promise<CheckFailure | null> {
   for (;;) {
-    const timeoutMs = Math.max(LEAST_MS, Math.min(check.timeoutMs, until - Date.now()));
+    const timeoutMs = Math.max(LEAST_MS, Math.min(check.timeoutMs, Math.ceil(until - performance.now())));
     const { ok, output } = await docker.runInside(id, check.command, { timeoutMs, signal });
     if (ok) return null;
     const health = (await docker.inspect(id, signal))?.health;
     if (health?.status === 'healthy') return null;
     const isFinal = health?.status === 'unhealthy';
-    const left = until - Date.now();
+    const left = Math.ceil(until - performance.now());
     if (isFinal || left <= 0) return { output: outputLine(output || (health?.output ?? '')), isFinal };
     await pause(Math.min(PAUSE_MS, left), signal);
   }

@@ -17,6 +17,7 @@ export function toObserved(container: Container): ObservedContainer {
     // Labels of the image are left out: Berth does not use them, and there may be many.
     labels: Object.fromEntries(Object.entries(container.labels).filter(([name]) => OUR_LABELS.includes(name))),
     host_port: container.state === 'running' ? container.hostPort : null,
+    port_fixed: container.fixedPort !== null,
     state: container.state,
     image: container.image,
     exit_code: container.state === 'running' ? null : container.exitCode,
@@ -81,7 +82,7 @@ export async function watchContainers(
     else if (!IGNORED_EVENTS.test(action)) wakeSoon();
   };
   for (let attempt = 0; !signal.aborted; attempt += 1) {
-    const since = Date.now();
+    const since = performance.now();
     try {
       // Watch containers of all nodes: the own id may change meanwhile. An event of another node costs one more registration.
       await docker.events({ [LABELS.node]: null }, onEvent, signal);
@@ -91,7 +92,7 @@ export async function watchContainers(
     }
     if (signal.aborted) break;
     onBroken();
-    if (Date.now() - since > 60_000) attempt = 0;
+    if (performance.now() - since > 60_000) attempt = 0;
     await pause(backoff(attempt, { min: 500, max: 15_000 }), signal).catch(() => undefined);
     // Events were missed while the stream was closed: the engine may have restarted with other ports.
     if (!signal.aborted) onChange();

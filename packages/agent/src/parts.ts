@@ -17,6 +17,7 @@ import { createEngineStatus, type EngineStatus } from './engine-status.ts';
 import { createEvictableImages } from './evictable-images.ts';
 import { createShownHealth, type ShownHealth } from './health-check.ts';
 import { createHostIp } from './host-ip.ts';
+import { createHostPorts, type HostPorts } from './host-ports.ts';
 import { createImages, type Images } from './images.ts';
 import { createLocks, type Locks } from './locks.ts';
 import { createExits, type Exits } from './logs/exits.ts';
@@ -58,6 +59,7 @@ export type AgentParts = {
   hostIp: () => Promise<string>;
   /** The address on which containers publish their ports; undefined: all addresses. */
   publishIp: string | undefined;
+  hostPorts: HostPorts;
   storage: StorageMeter;
   /** Null on a builder, and if SVC_ROOT is not usable. */
   data: DatasetParts | null;
@@ -244,6 +246,13 @@ export async function createParts(
     hostIp: createHostIp(config.HOST_IP, config.CONTROL_PLANE_URL),
     // The firewall rules cover IPv4 only, so with PROXY_IPS the engine must not publish on IPv6.
     publishIp: config.PUBLISH_IP ?? (config.PROXY_IPS === undefined ? undefined : '0.0.0.0'),
+    hostPorts: await createHostPorts({
+      range: config.PUBLISH_PORTS,
+      path: join(state.root, 'host-ports.json'),
+      listAll: (signal) => docker.list({ [LABELS.node]: null }, signal),
+      locks,
+      log,
+    }),
     storage,
     data,
     dataProblem,

@@ -9,7 +9,15 @@ import { networkInterfaces } from 'node:os';
 import type { Logger } from '@berth/kit/log';
 import { LABELS } from '@berth/wire/vocabulary';
 import type { AgentOptions } from './config.ts';
-import { type ControlPlaneAddress, createBuildRule, createPortRule, enginePorts, iptablesOf, type PortRule } from './port-rule.ts';
+import {
+  type ControlPlaneAddress,
+  createBuildRule,
+  createPortRule,
+  enginePorts,
+  iptablesOf,
+  type PortRule,
+  type Ports,
+} from './port-rule.ts';
 import type { DockerNetworks } from './tools/docker-networks.ts';
 
 export type PortGuard = {
@@ -31,6 +39,7 @@ export type PortGuardDeps = {
   run?: Parameters<typeof createPortRule>[0]['run'];
   isRoot?: boolean;
   interfaces?: () => Promise<ReadonlySet<string>>;
+  kernelPorts?: () => Promise<Ports>;
   clock?: () => number;
   engineMs?: number;
 };
@@ -43,12 +52,14 @@ const ENGINE_MS = 5_000;
 
 export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps): Promise<PortGuard> {
   const { docker, owner, log, run = iptablesOf(config.inherit), isRoot = process.getuid?.() === 0 } = deps;
-  const { interfaces = interfacesHere, clock = () => performance.now(), engineMs = ENGINE_MS } = deps;
-  const { NODE_ROLE: role, PROXY_IPS: proxies, PROJECT_NETWORK_POOL: pool } = config;
+  const { interfaces = interfacesHere, kernelPorts = enginePorts, clock = () => performance.now(), engineMs = ENGINE_MS } = deps;
+  const { NODE_ROLE: role, PROXY_IPS: proxies, PROJECT_NETWORK_POOL: pool, PUBLISH_PORTS: own } = config;
   const isDeploy = role === 'deploy';
-  const none: PortGuard = { guard: async () => undefined, knows: null, problem: () => null, notes: () => openPorts(config) };
+  const engine = await kernelPorts();
+  const ports = [engine, own];
+  const common = isDeploy ? [...openPorts(config), ...overlap(own, engine)] : [];
+  const none: PortGuard = { guard: async () => undefined, knows: null, problem: () => null, notes: () => common };
   if (config.FIREWALL === 'off' || (isDeploy && pool === null)) return none;
-  const ports = await enginePorts();
 
   let problem: string | null = null;
   /** Bridge of build steps, if nothing else uses it. */
@@ -63,8 +74,8 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
 
   async function present(): Promise<PortRule> {
     controlPlane = await controlPlaneAddresses(config.CONTROL_PLANE_URL).catch(() => controlPlane);
-    const own = addressesHere();
-    const targets = { ports, controlPlane, neighbours: neighbours.filter((ip) => !own.has(ip)), builds, run };
+    const here = addressesHere();
+    const targets = { ports, controlPlane, neighbours: neighbours.filter((ip) => !here.has(ip)), builds, run };
     const of = JSON.stringify([controlPlane, targets.neighbours, builds]);
     if (rule?.of !== of) {
       const made = isDeploy ? createPortRule({ ...targets, pool: pool?.cidr ?? '', proxies: proxies ?? null }) : createBuildRule(targets);
@@ -117,7 +128,7 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
     problem: () => (proxies === undefined ? null : problem),
     knows: (addresses) => void (neighbours = addresses.filter(isIPv4).toSorted()),
     notes() {
-      const found = openPorts(config);
+      const found = [...common];
       if (proxies !== undefined) return found;
       const who = isDeploy ? 'containers of projects and build steps' : 'build steps';
       const reach = 'reach the published ports of projects and the control plane';
@@ -142,9 +153,16 @@ export async function createPortGuard(config: AgentOptions, deps: PortGuardDeps)
 
 const NO_NETWORK = 'the agent does not run in the network of its engine';
 
-function openPorts({ NODE_ROLE, PROXY_IPS, PUBLISH_IP }: AgentOptions): string[] {
-  if (NODE_ROLE !== 'deploy' || PROXY_IPS !== undefined || PUBLISH_IP !== undefined) return [];
+function openPorts({ PROXY_IPS, PUBLISH_IP }: AgentOptions): string[] {
+  if (PROXY_IPS !== undefined || PUBLISH_IP !== undefined) return [];
   return ['PROXY_IPS and PUBLISH_IP are not set: every machine that reaches this node reaches the ports of its projects, past their login'];
+}
+
+function overlap(own: Ports, kernel: Ports): string[] {
+  if (own.last < kernel.first || own.first > kernel.last) return [];
+  return [
+    `PUBLISH_PORTS (${own.first}-${own.last}) and net.ipv4.ip_local_port_range (${kernel.first}-${kernel.last}) overlap: a connection may take the port of a container that restarts; change one of them`,
+  ];
 }
 
 const addressesHere = (): Set<string> =>

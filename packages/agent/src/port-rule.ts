@@ -32,7 +32,10 @@ const CONTROL = 'BERTH-CONTROL';
 const BUILDS = 'BERTH-BUILDS';
 const WAIT = ['-w', '5'];
 
-/** The range from which the engine chooses host ports: the kernel’s range for outgoing connections. */
+/**
+ * The range from which the engine chooses the host ports of containers that name none (contract-only agents, earlier versions of Berth):
+ * the kernel’s range for outgoing connections.
+ */
 export async function enginePorts(path = '/proc/sys/net/ipv4/ip_local_port_range'): Promise<Ports> {
   const [first = 32_768, last = 60_999] = (await readFile(path, 'utf8')).trim().split(/\s+/).map(Number);
   return { first, last };
@@ -44,8 +47,8 @@ export const iptablesOf =
     exec(argv, { env: { ...inherit, LC_ALL: 'C' }, timeoutMs: 15_000, ...(stdin === undefined ? {} : { stdin }) });
 
 export type Targets = {
-  /** The range that holds the published ports, here and on other nodes. */
-  ports: Ports;
+  /** The ranges that hold published ports, here and on other nodes. */
+  ports: readonly Ports[];
   controlPlane: readonly ControlPlaneAddress[];
   /** IPv4 addresses of other nodes with published ports. */
   neighbours: readonly string[];
@@ -75,7 +78,7 @@ const forbidden = ({ ports, controlPlane, neighbours }: Targets): string[] => [
     `-p tcp -m conntrack --ctorigdst ${ip} --ctorigdstport ${port} -j DROP`,
     ...(here ? [`-p tcp -m tcp --dport ${port} -m addrtype --dst-type LOCAL -j DROP`] : []),
   ]),
-  ...neighbours.map((ip) => `-d ${ip} -p tcp -m tcp --dport ${ports.first}:${ports.last} -j DROP`),
+  ...neighbours.flatMap((ip) => ports.map((range) => `-d ${ip} -p tcp -m tcp --dport ${range.first}:${range.last} -j DROP`)),
 ];
 
 /** For a deploy node. */
@@ -100,7 +103,7 @@ export function createPortRule(options: PortRuleOptions): PortRule {
     },
     jumps: [
       ['DOCKER-USER', '-d', pool, '-j', PUBLISHED],
-      ['INPUT', '-p', 'tcp', '--dport', `${ports.first}:${ports.last}`, '-j', LOCAL],
+      ...ports.map(({ first, last }) => ['INPUT', '-p', 'tcp', '--dport', `${first}:${last}`, '-j', LOCAL]),
       ['DOCKER-USER', '-s', pool, '-j', CONTROL],
       ['INPUT', '-s', pool, '-j', CONTROL],
     ],

@@ -23,17 +23,17 @@ const TRY_MS = 5_000;
 
 /** Ends when the container is healthy or `deadlineMs` has passed. Rejects with the reason when the signal aborts. */
 export async function probe(target: ProbeTarget, deadlineMs: number, signal: AbortSignal): Promise<ProbeResult> {
-  const until = Date.now() + deadlineMs;
+  const until = performance.now() + deadlineMs;
   let last: ProbeAnswer | null = null;
   for (let tries = 0; ; tries += 1) {
-    const left = until - Date.now();
+    const left = Math.ceil(until - performance.now());
     if (left <= 0) return { ok: false, last, tries };
     const answer = await ask(target, Math.min(TRY_MS, left), signal);
     if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
       return { ok: true, status: answer.status, tries: tries + 1 };
     // A status explains more than a refused connection after it.
     if (answer.kind === 'status' || last?.kind !== 'status') last = answer;
-    await pause(Math.min(waitBefore(tries), Math.max(0, until - Date.now())), signal);
+    await pause(Math.min(waitBefore(tries), Math.max(0, Math.ceil(until - performance.now()))), signal);
   }
 }
 

@@ -44,3 +44,20 @@ it('REGISTRY_URL is the address of a server, without a path', () => {
   // In compose, an empty value switches the clean-up off.
   expect(readConfig({ ...good, REGISTRY_CONFIG: '' }).REGISTRY_CONFIG).toBeUndefined();
 });
+it('PUBLISH_PORTS is a range that no small service has, and large enough to rotate', () => {
+  expect(readConfig(good).PUBLISH_PORTS).toEqual({ first: 20_000, last: 29_999 });
+  expect(readConfig({ ...good, PUBLISH_PORTS: '1024-1123' }).PUBLISH_PORTS).toEqual({ first: 1024, last: 1123 });
+  for (const wrong of [
+    '20000',
+    '20000-20098',
+    '29999-20000',
+    '80-9000',
+    '65000-65536',
+    '0-0',
+    '20000:29999',
+    '-1-500',
+    'a-b',
+    '20000-29999-30000',
+  ])
+    expect(() => readConfig({ ...good, PUBLISH_PORTS: wrong }), wrong).toThrow(/PUBLISH_PORTS: must be a first and a last port/);
+});

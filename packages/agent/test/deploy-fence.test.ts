@@ -2,6 +2,7 @@
 import type { TaskOf } from '@berth/wire/task';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Stopped } from '../src/stopped.ts';
+import { TaskFailure } from '../src/tools/failures.ts';
 import type { Product, TaskContext } from '../src/tasks/task.ts';
 import { deployHandlerOn } from './deploy-handler.ts';
 import { deployTask } from './fake-control-plane.ts';
@@ -41,7 +42,7 @@ it('an image that is removed right after its pull is pulled again, and its confi
   const configs = [null, null, { ...PLAIN_IMAGE, cmd: [], entrypoint: [] }];
   let pulls = 0;
   const docker = { ...engine.docker, imageConfig: async () => configs.shift() ?? null, pull: async () => void (pulls += 1) };
-  await expect(agent(docker).begin(asked(), 1)).rejects.toThrow('the image has no ENTRYPOINT and no CMD');
+  await expect(agent(docker).begin(asked({ image_tag: 'r/app:1' }), 1)).rejects.toThrow('the image has no ENTRYPOINT and no CMD');
   expect(pulls).toBe(2);
 });
 
@@ -154,7 +155,7 @@ describe('the strategy recreate', () => {
 describe('an image whose registry has another address now', () => {
   const moved = asked({ image: 'new/app@sha256:1', image_tag: 'r/app:1' });
   const has = (...names: string[]): Partial<FakeEngine['docker']> => ({
-    imageConfig: async (name, signal) => (names.includes(name) ? engine.docker.imageConfig(name, signal) : null),
+    imageConfig: async (name, signal) => ([...names, ...pulled].includes(name) ? engine.docker.imageConfig(name, signal) : null),
     pull: async (name) => void pulled.push(name),
     run: async (spec, signal) => {
       ran.push(spec.image);
@@ -172,5 +173,37 @@ describe('an image whose registry has another address now', () => {
   it('is pulled from the present address otherwise', async () => {
     await agent(has()).begin(moved, 1);
     expect([pulled, ran]).toEqual([['new/app@sha256:1'], ['new/app@sha256:1']]);
+  });
+});
+
+describe('the host port of a container', () => {
+  const refusing = (times: number) => {
+    const given: number[] = [];
+    const run: FakeEngine['docker']['run'] = async (spec, signal) => {
+      given.push(spec.hostPort);
+      const id = await engine.docker.run(spec, signal);
+      if (given.length > times) return id;
+      engine.put({ id, name: spec.name, labels: spec.labels, state: 'created' });
+      throw new TaskFailure('container_start_failed', 'Bind for 0.0.0.0:20000 failed: port is already allocated');
+    };
+    return { given, run };
+  };
+
+  it('is the next one of its range while other programs have the first ones, and no failed container stays', async () => {
+    const { given, run } = refusing(3);
+    const { begin, logged } = agent({ run });
+    await begin(asked(), 1);
+    expect(new Set(given).size).toBe(4);
+    expect(engine.all()).toEqual(['svc-app-g2 running']);
+    expect(logged.filter((line) => line.includes('another program has port'))).toHaveLength(3);
+  });
+  it('ends the task with an error of its own if every try is refused', async () => {
+    const { given, run } = refusing(1_000);
+    await expect(agent({ run }).begin(asked(), 1)).rejects.toMatchObject({
+      code: 'ports_exhausted',
+      message: expect.stringMatching(/refused 50 ports between 20000 and 29999 \(PUBLISH_PORTS\).*already allocated/),
+    });
+    expect(given).toHaveLength(50);
+    expect(engine.all()).toEqual([]);
   });
 });

@@ -1,8 +1,16 @@
+import type { HostPorts } from '../src/host-ports.ts';
 import type { Images } from '../src/images.ts';
 import { createLocks } from '../src/locks.ts';
 import { createDeployHandler, type DeployDeps } from '../src/tasks/deploy.ts';
 
 const images = { protect: () => () => undefined, removed: async () => undefined, cleanLater: () => undefined } as unknown as Images;
+
+let lastPort = 20_000;
+/** Hands out every port once. */
+const hostPorts: HostPorts = {
+  range: { first: 20_000, last: 29_999 },
+  take: async () => ({ port: (lastPort += 1), release: () => undefined }),
+};
 
 /** The deploy handler of a separate agent, which shares no memory with others, on the given engine. */
 export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' | 'prepare'>): ReturnType<typeof createDeployHandler> =>
@@ -33,6 +41,7 @@ export const deployHandlerOn = ({ docker, prepare }: Pick<DeployDeps, 'docker' |
     volumes: null,
     hostIp: async () => '127.0.0.1',
     publishIp: undefined,
+    hostPorts,
     arch: () => 'amd64',
     pullTimeoutMs: 1_000,
     pidsLimit: 1,

@@ -25,7 +25,7 @@ it.each(['HOSTALIASES', 'GLIBC_TUNABLES', 'GCONV_PATH', 'RES_OPTIONS', 'LD_PRELO
     const docker = createDocker({ run } as unknown as DockerCli, { scratchDir });
     const env = { [name]: 'of the project', PLAIN: 'x' };
     const spec = { name: 'svc-a', image: '--privileged', env, secretEnv: env, labels: {}, mounts: [], network: null, publishIp: undefined };
-    const limits = { containerPort: 80, pidsLimit: 1, memoryBytes: null, cpus: null, logMaxSize: '1m', logMaxFiles: 1 };
+    const limits = { hostPort: 20_000, containerPort: 80, pidsLimit: 1, memoryBytes: null, cpus: null, logMaxSize: '1m', logMaxFiles: 1 };
     await docker.run({ ...spec, ...limits }, new AbortController().signal);
     expect(given[0]?.env).not.toHaveProperty(name);
     expect(given[0]?.file).toContain(`${name}=of the project\n`);

@@ -261,6 +261,7 @@ describe.skipIf(missingParts !== undefined)('the agent and its engine', () => {
           mounts: [],
           network: null,
           publishIp: undefined,
+          hostPort: 0,
           labels: { 'berth.project': 'long', note: long },
           env,
           secretEnv: {},

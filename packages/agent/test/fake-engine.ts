@@ -34,6 +34,7 @@ export const container = (given: Partial<Container>): Container => ({
   restarts: 0,
   error: '',
   hostPort: 1234,
+  fixedPort: 1234,
   health: null,
   stopSignal: 'SIGTERM',
   ...given,

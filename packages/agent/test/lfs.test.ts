@@ -58,7 +58,7 @@ const options = (over: Partial<LfsOptions> = {}): LfsOptions => ({
   ownUrl: url,
   allowedHosts: undefined,
   authorization: () => null,
-  until: Date.now() + 20_000,
+  until: performance.now() + 20_000,
   signal: new AbortController().signal,
   logLine: () => undefined,
   ...over,
@@ -158,10 +158,10 @@ it('more than 10 GiB are refused before the first request; a server that does no
   await expect(fetchPointers([{ ...pointer, size: 11 * 1024 ** 3 }], checkouts(), options())).rejects.toThrow('at most 10 GiB');
   expect(seen).toEqual([]);
   content = () => undefined;
-  await expect(fetched({ until: Date.now() + 300 })).rejects.toMatchObject({ code: 'git_timeout' });
+  await expect(fetched({ until: performance.now() + 300 })).rejects.toMatchObject({ code: 'git_timeout' });
   await writeFile(join(dir, 'model.bin'), pointerText(CONTENT));
   content = (_, reply) => void reply.writeHead(200).write('x');
-  await expect(fetched({ until: Date.now() + 300 })).rejects.toMatchObject({ code: 'git_timeout' });
+  await expect(fetched({ until: performance.now() + 300 })).rejects.toMatchObject({ code: 'git_timeout' });
   await writeFile(join(dir, 'model.bin'), pointerText(CONTENT));
   content = (_, reply) => void reply.writeHead(200).write('x', () => reply.destroy());
   await expect(fetched()).rejects.toMatchObject({ code: 'git_unreachable' });

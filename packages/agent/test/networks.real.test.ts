@@ -10,6 +10,11 @@ import { deployTask, retireTask, until } from './fake-control-plane.ts';
 import { missingParts, type RealParts, type Site, startRealParts, startSite } from './real-parts.ts';
 
 const POOL = '10.98.0.0/26';
+/** The ranges of the engine and of the agent. */
+const PORTS = [
+  { first: 32_768, last: 60_999 },
+  { first: 20_000, last: 29_999 },
+];
 const REST = { builds: null, neighbours: [] };
 
 describe.skipIf(missingParts !== undefined)('projects side by side', () => {
@@ -101,9 +106,8 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
       await createPortRule({
         pool: POOL,
         proxies: ['10.200.0.1'],
-        ports: { first: 32_768, last: 60_999 },
+        ports: PORTS,
         controlPlane: [],
-        ...REST,
         ...REST,
         run: filter,
       }).ensure(),
@@ -119,7 +123,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     const rule = createPortRule({
       pool: POOL,
       proxies: ['10.200.0.1', parts.engine.gatewayIp],
-      ports: { first: 32_768, last: 60_999 },
+      ports: PORTS,
       controlPlane: [],
       ...REST,
       run: filter,
@@ -134,7 +138,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     expect(await rule.ensure()).toBeNull();
     expect(await reaches(a.name, published)).toBe(false);
     expect((await filter(['iptables', '-S', 'DOCKER-USER'])).stdout.match(/BERTH-PUBLISHED/g)).toHaveLength(1);
-    expect((await filter(['iptables', '-S', 'INPUT'])).stdout.match(/BERTH-LOCAL/g)).toHaveLength(1);
+    expect((await filter(['iptables', '-S', 'INPUT'])).stdout.match(/BERTH-LOCAL/g)).toHaveLength(PORTS.length);
     expect(await outside()).toBe(true);
     await parts.engine.docker(['rm', '--force', 'old']);
   });
@@ -147,7 +151,7 @@ describe.skipIf(missingParts !== undefined)('projects side by side', () => {
     const nowhere = createPortRule({
       pool: POOL,
       proxies: [],
-      ports: { first: 32_768, last: 60_999 },
+      ports: PORTS,
       controlPlane: [],
       ...REST,
       run: async (argv) => ({

@@ -143,7 +143,7 @@ it('the control plane is closed at its address, at every address of this node if
       given += stdin;
       return { code: argv.includes('-C') ? 1 : 0, stdout: '', stderr: '' };
     };
-    const options = { pool: '10.217.0.0/16', proxies: [], builds: null, neighbours: [], ports: { first: 1, last: 2 }, controlPlane, run };
+    const options = { pool: '10.217.0.0/16', proxies: [], builds: null, neighbours: [], ports: [], controlPlane, run };
     await createPortRule(options).ensure();
     return given.split('\n').filter((line) => line.startsWith('-A BERTH-CONTROL'));
   };

@@ -39,6 +39,7 @@ async function guardOf(given: Partial<World> = {}, env: Record<string, string> =
     log: silentLogger(),
     isRoot: world.isRoot,
     interfaces: async () => new Set(world.interfaces),
+    kernelPorts: async () => ({ first: 32_768, last: 60_999 }),
     clock: () => world.passed,
     docker: {
       list: async () => world.networks,
@@ -77,6 +78,7 @@ it('stops containers of projects and build steps, and nobody else', async () => 
   ]);
   expect(of(rules, 'BERTH-LOCAL')).toEqual([established, '-s 10.217.0.0/16 -j DROP', '-i docker0 -j DROP']);
   expect(of(rules, 'BERTH-CONTROL')).toEqual(['-p tcp -m conntrack --ctorigdst 10.0.0.1 --ctorigdstport 8080 -j DROP']);
+  for (const range of ['32768:60999', '20000:29999']) expect(jumps).toContain(`INPUT 1 -p tcp --dport ${range} -j BERTH-LOCAL`);
   expect(jumps).toContain('1 -d 10.217.0.0/16 -j BERTH-PUBLISHED'.replace('1', 'DOCKER-USER 1'));
   expect(aboutContainers(guard)).toEqual([]);
   expect(guard.problem()).toBeNull();
@@ -91,7 +93,12 @@ it('closes the ports of other nodes, and lets the answers to their proxies pass'
   const [first, , ...neighbours] = of(rules, 'BERTH-CONTROL');
   expect(first).toBe('-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN');
   // 127.0.0.1 is this machine.
-  expect(neighbours.map((rule) => /^-d (\S+) -p tcp -m tcp --dport \d+:\d+ -j DROP$/.exec(rule)?.[1])).toEqual(['10.0.0.2', '10.0.0.3']);
+  expect(neighbours).toEqual(
+    ['10.0.0.2', '10.0.0.3'].flatMap((ip) => [
+      `-d ${ip} -p tcp -m tcp --dport 32768:60999 -j DROP`,
+      `-d ${ip} -p tcp -m tcp --dport 20000:29999 -j DROP`,
+    ]),
+  );
 });
 
 it('leaves the engine’s default network open while others use it, because a reverse proxy may be among them', async () => {
@@ -111,10 +118,11 @@ it('a builder closes the control plane and the nodes for build steps alone', asy
   const { guard, rules, jumps } = await guardOf({}, { NODE_ROLE: 'builder' });
   guard.knows?.(['10.0.0.2']);
   await guard.guard();
-  expect(of(rules, 'BERTH-BUILDS').map((rule) => rule.replace(/\d+:\d+/, 'ports'))).toEqual([
+  expect(of(rules, 'BERTH-BUILDS')).toEqual([
     '-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN',
     '-p tcp -m conntrack --ctorigdst 10.0.0.1 --ctorigdstport 8080 -j DROP',
-    '-d 10.0.0.2 -p tcp -m tcp --dport ports -j DROP',
+    '-d 10.0.0.2 -p tcp -m tcp --dport 32768:60999 -j DROP',
+    '-d 10.0.0.2 -p tcp -m tcp --dport 20000:29999 -j DROP',
   ]);
   expect(jumps).toEqual(['DOCKER-USER 1 -i docker0 -j BERTH-BUILDS', 'INPUT 1 -i docker0 -j BERTH-BUILDS']);
   expect(guard.notes()).toEqual([]);
@@ -166,4 +174,10 @@ it('FIREWALL=off changes nothing and asks for no addresses of other nodes', asyn
   const { guard, rules, jumps } = await guardOf({}, { FIREWALL: 'off' });
   await guard.guard(true);
   expect([[...rules], jumps, guard.knows]).toEqual([[], [], null]);
+});
+
+it('says when connections of this machine may take the ports of its containers', async () => {
+  const { guard } = await guardOf({}, { PUBLISH_IP: '127.0.0.1', PUBLISH_PORTS: '30000-40000' });
+  expect(guard.notes()).toEqual([expect.stringMatching(/PUBLISH_PORTS \(30000-40000\) and .*\(32768-60999\) overlap/)]);
+  expect((await guardOf({}, { NODE_ROLE: 'builder', PUBLISH_PORTS: '30000-40000' })).guard.notes()).toEqual([]);
 });

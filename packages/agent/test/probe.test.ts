@@ -57,3 +57,22 @@ it('ends at its deadline or when the signal aborts', async () => {
     /timeout/,
   );
 });
+it.each([86_400_000, -3_600_000])('its deadline does not follow the clock of the machine, which jumps by %i ms', async (jump) => {
+  const real = Date.now;
+  let asked = 0;
+  // The clock jumps after the first request; the second one answers.
+  const server = createServer((_, res) => {
+    asked += 1;
+    Date.now = () => real() + jump;
+    if (asked === 1) res.destroy();
+    else res.end();
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const target = { host: '127.0.0.1', port: (server.address() as AddressInfo).port, healthPath: '/', visitorUrl: null };
+  try {
+    expect(await probe(target, 30_000, never)).toMatchObject({ ok: true, tries: 2 });
+  } finally {
+    Date.now = real;
+    server.close();
+  }
+});

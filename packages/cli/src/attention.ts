@@ -2,10 +2,12 @@
 import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Client } from '@berth/wire/client';
 import { errorSentence } from '@berth/wire/error-sentence';
+import type { Node } from '@berth/wire/node';
+import { LABELS } from '@berth/wire/vocabulary';
 import { allPages } from './project/pages.ts';
 
 export type Attention = {
-  kind: 'failed' | 'unhealthy' | 'drifted' | 'unknown' | 'certificate' | 'node' | 'engine' | 'quarantine' | 'dataset';
+  kind: 'failed' | 'unhealthy' | 'drifted' | 'unknown' | 'certificate' | 'node' | 'ports' | 'engine' | 'quarantine' | 'dataset';
   subject: string;
   message: string;
   next: string;
@@ -76,6 +78,21 @@ export async function overview(client: Client): Promise<Overview> {
         `another machine (${node.doubled.host_ip}) registers under its name and is refused`,
         'rename one of the two machines',
       );
+    if (node.address_taken)
+      add(
+        'node',
+        subject,
+        `offline, and node ${node.address_taken.hostname} has its address ${node.host_ip}`,
+        `berth node delete ${node.id} --force, then deploy its projects again`,
+      );
+    const moving = projectsWithMovingPorts(node.containers);
+    if (moving.length > 0)
+      add(
+        'ports',
+        subject,
+        `${moving.length === 1 ? '1 project gets' : `${moving.length} projects get`} another port when the engine restarts, and their hosts may show each other for some seconds: ${moving.join(', ')}`,
+        moving.length === 1 ? `berth restart ${moving[0]}` : 'berth restart PROJECT for each of them',
+      );
     if (node.engine?.ok === false)
       add('engine', subject, `the container engine does not answer: ${node.engine.error}`, 'check the container engine on that machine');
     if ((node.quarantined ?? []).length > 0)
@@ -105,3 +122,12 @@ export async function overview(client: Client): Promise<Overview> {
     live: projects.filter((p) => p.running_deployment_id !== null && !p.stopped).length,
   };
 }
+
+/** Projects of running containers whose host port the engine chooses at each start: an earlier version of the agent started them. */
+export const projectsWithMovingPorts = (containers: Node['containers']): string[] => [
+  ...new Set(
+    containers
+      .filter((c) => c.port_fixed === false && c.state === 'running')
+      .map((c) => c.labels[LABELS.project_name] ?? c.name.replace(/^svc-/, '')),
+  ),
+];

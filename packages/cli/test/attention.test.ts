@@ -3,9 +3,11 @@ import type { Client } from '@berth/wire/client';
 import { expect, test } from 'vitest';
 import { overview } from '../src/attention.ts';
 
-/** A control plane with these projects and nothing else. */
-const clientOf = (projects: readonly object[]): Client =>
-  ({ call: async (name: string) => ({ items: name === 'listProjects' ? projects : [], next_cursor: null }) }) as unknown as Client;
+/** A control plane with these projects and nodes, and nothing else. */
+const clientOf = (projects: readonly object[], nodes: readonly object[] = []): Client => {
+  const lists: Record<string, readonly object[]> = { listProjects: projects, listNodes: nodes };
+  return { call: async (name: string) => ({ items: lists[name] ?? [], next_cursor: null }) } as unknown as Client;
+};
 const project = (name: string, rest: object): object => ({ id: name, name, running_deployment_id: null, ...rest });
 const certificate = (state: string, problem: string | null): object => ({
   certificate: { state, issuer: null, not_after: null, problem, checked_at: '2026-11-23T12:00:00.000Z' },
@@ -28,5 +30,51 @@ test('a host without a good certificate needs a person; a new host and an earlie
       message: 'the proxy has no certificate for bad.berth.test',
       next: 'search the log of the reverse proxy for this host',
     },
+  ]);
+});
+
+const node = (hostname: string, rest: object = {}): object => ({
+  id: `id-${hostname}`,
+  hostname,
+  role: 'deploy',
+  host_ip: '10.0.0.5',
+  status: 'online',
+  last_seen_at: '2026-11-23T12:00:00.000Z',
+  doubled: null,
+  engine: null,
+  containers: [],
+  ...rest,
+});
+const box = (project: string, rest: object = {}): object => ({
+  name: `svc-${project}`,
+  state: 'running',
+  labels: { 'berth.project_name': project },
+  port_fixed: false,
+  ...rest,
+});
+
+test('a dead node whose address another one has, and containers that change their port, need a person', async () => {
+  const { needs } = await overview(
+    clientOf(
+      [],
+      [
+        node('old', { status: 'offline', address_taken: { node_id: 'n3', hostname: 'new' } }),
+        node('new', {
+          address_taken: null,
+          containers: [box('a', { port_fixed: true }), box('b', { state: 'exited' }), box('c', { port_fixed: undefined })],
+        }),
+        node('upgraded', { containers: [box('shop'), box('blog', { labels: {} })] }),
+      ],
+    ),
+  );
+  expect(needs.map(({ kind, subject, message, next }) => [kind, subject, message, next])).toEqual([
+    ['node', 'deploy old', expect.stringContaining('offline'), expect.stringContaining('--force')],
+    ['node', 'deploy old', 'offline, and node new has its address 10.0.0.5', expect.stringContaining('berth node delete id-old --force')],
+    [
+      'ports',
+      'deploy upgraded',
+      expect.stringMatching(/^2 projects get another port .*: shop, blog$/),
+      'berth restart PROJECT for each of them',
+    ],
   ]);
 });

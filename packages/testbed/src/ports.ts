@@ -2,10 +2,10 @@ import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 
 /**
- * Range below the ephemeral ports of Linux and other systems (ip_local_port_range). An outgoing connection could take an ephemeral
- * port before the server that needs it listens.
+ * Range below the ephemeral ports of Linux and other systems (ip_local_port_range), and above the ports that agents give to containers
+ * (PUBLISH_PORTS). An outgoing connection or a container could take such a port before the server that needs it listens.
  */
-const [FIRST, END] = [20_000, 32_000];
+const [FIRST, END] = [30_000, 32_768];
 const MOST_TRIES = 1_000;
 const given = new Set<number>();
 

@@ -120,6 +120,7 @@ export const FAILURES = {
   volume_failed: 'A volume could not be prepared',
   // container
   network_pool_exhausted: 'The node has no free network for the project',
+  ports_exhausted: 'The node has no free host port for the container',
   container_start_failed: 'The container could not be started',
   container_exited: 'The container exited unexpectedly',
   container_name_taken: 'Another container on the node already has this name',

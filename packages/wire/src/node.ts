@@ -20,6 +20,9 @@ export const ObservedContainer = Type.Object({
   name: Type.String({ maxLength: 255 }),
   labels: Type.Record(Type.String(), Type.String()),
   host_port: orNull(Type.Integer({ minimum: 1, maximum: 65_535 })),
+  port_fixed: Type.Optional(
+    Type.Boolean({ description: 'false: the engine chooses `host_port` again at each start, so it may be one that another project had' }),
+  ),
   state: Type.String({ maxLength: 40, description: 'created, running, paused, restarting, exited, dead' }),
   image: Type.Optional(Type.String({ maxLength: 500, description: 'image reference that `docker run` received' })),
   exit_code: Type.Optional(orNull(Type.Integer({ description: 'exit code of the last run; null while it runs' }))),
@@ -262,6 +265,17 @@ export const Node = Type.Object({
         description:
           'another machine registers under this name and is refused; boot: two processes registered in turn; secret: it lacks the node’s own secret',
       },
+    ),
+  ),
+  address_taken: Type.Optional(
+    orNull(
+      Type.Object(
+        { node_id: Id, hostname: Type.String() },
+        {
+          description:
+            'this deploy node is offline, and another one is online at its address: its routes end where that one has their port; absent in answers to the agent',
+        },
+      ),
     ),
   ),
   node_secret: Type.Optional(Type.String({ description: 'the node’s own secret; sent once, only in an answer to the agent' })),

@@ -18,10 +18,10 @@ const POLL_MS = [250, 500, 1_000, 2_000] as const;
 export function createRescan(client: Client, waitMs = WAIT_MS): Rescan {
   return async (datasetId, signal) => {
     const params = { id: datasetId };
-    const until = Date.now() + waitMs;
+    const until = performance.now() + waitMs;
     try {
       const before = await retryUntilAnswered(() => client.call('agentRescan', { params, signal }), { signal });
-      for (let i = 0; Date.now() < until; i += 1) {
+      for (let i = 0; performance.now() < until; i += 1) {
         await pause(POLL_MS[i] ?? POLL_MS[3], signal);
         const current = await retryUntilAnswered(() => client.call('agentDataset', { params, signal }), { signal });
         if (current.scanning || current.last_scanned_at === before.last_scanned_at) continue;

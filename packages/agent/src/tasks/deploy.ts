@@ -2,7 +2,7 @@
  * deploy: starts one container beside the one that serves now, and reports its port only after it answered from outside.
  *
  *   adopt or remove the containers of earlier attempts -> prepare datasets -> pull by digest -> (recreate: stop the old containers) ->
- *   run -> read the port -> probe -> restart policy -> report
+ *   run on a port of its own -> probe -> restart policy -> report
  *
  * When a step fails, the attempt sends the container's last log lines and removes it. The container that served before goes on
  * serving; with `recreate` it is started again. The restart policy comes last: before it, an exit is final and has its exit code.
@@ -17,12 +17,14 @@ import type { Prepare, Prepared } from '../data/prepare.ts';
 import type { Volumes } from '../data/volumes.ts';
 import { addressOf, checkFailure, exitFailure, probeFailure } from '../diagnosis.ts';
 import { type CheckFailure, untilChecked } from '../health-check.ts';
+import { type HostPorts, isPortTaken } from '../host-ports.ts';
 import { imageNotes } from '../image-notes.ts';
 import { type Images, repositoryOf } from '../images.ts';
 import { listenersOf } from '../listening.ts';
 import type { Locks } from '../locks.ts';
 import type { Networks } from '../networks.ts';
 import type { ExpectPull, KeepRoom } from '../parts.ts';
+import type { Ports } from '../port-rule.ts';
 import type { ListNodeContainers } from '../node-ids.ts';
 import { probe, type ProbeResult } from '../probe.ts';
 import type { Container, Docker, Mount, RunSpec } from '../tools/docker.ts';
@@ -50,6 +52,7 @@ export type DeployDeps = {
   /** The address at which published ports of this node answer. */
   hostIp: () => Promise<string>;
   publishIp: string | undefined;
+  hostPorts: HostPorts;
   /** Go's name of the architecture of the engine. */
   arch: () => string;
   pullTimeoutMs: number;
@@ -320,7 +323,7 @@ async function start(
   const volumeMounts = await mountVolumes(deps, payload, userOf);
   const files = context.secrets.filter((s) => s.as === 'file');
   const secretMounts = files.length === 0 ? [] : [await deps.secretFiles.fill(deployment, files, await userOf())];
-  const spec: RunSpec = {
+  const spec: Unplaced = {
     name: payload.container_name,
     image: payload.image,
     containerPort: payload.container_port,
@@ -345,11 +348,27 @@ async function start(
     logMaxSize: deps.logMaxSize,
     logMaxFiles: deps.logMaxFiles,
   };
-  const run = async (spec: RunSpec): Promise<string> => {
+  const runOnce = async (spec: RunSpec): Promise<string> => {
     await deps.prepare?.checkWritten(task, mounts, signal);
     return deps.docker.run(spec, signal);
   };
-  const startInNetwork = async (spec: RunSpec): Promise<string> => {
+  const run = async (spec: Unplaced): Promise<string> => {
+    const tries = Math.min(PORT_TRIES, deps.hostPorts.range.last - deps.hostPorts.range.first + 1);
+    for (let tried = 1; ; tried += 1) {
+      const { port, release } = await deps.hostPorts.take(signal);
+      try {
+        return await runOnce({ ...spec, hostPort: port });
+      } catch (error) {
+        if (!isPortTaken(error)) throw error;
+        if (tried === tries) throw portsTaken(tries, deps.hostPorts.range, error);
+        logStep('deploy', `another program has port ${port} of this node; trying the next one`);
+        await attemptContainer.remove();
+      } finally {
+        release();
+      }
+    }
+  };
+  const startInNetwork = async (spec: Unplaced): Promise<string> => {
     try {
       return await run(spec);
     } catch (error) {
@@ -373,6 +392,16 @@ async function start(
     return startInNetwork({ ...spec, name });
   }
 }
+
+/** Ports that a start tries at most: each refusal of the engine takes a moment. */
+const PORT_TRIES = 50;
+type Unplaced = Omit<RunSpec, 'hostPort'>;
+
+const portsTaken = (tries: number, { first, last }: Ports, error: unknown): TaskFailure =>
+  new TaskFailure(
+    'ports_exhausted',
+    `the engine refused ${tries} ports between ${first} and ${last} (PUBLISH_PORTS), the last one with: ${error instanceof Error ? error.message : String(error)}`,
+  );
 
 async function mountVolumes(
   { volumes }: DeployDeps,
@@ -418,7 +447,7 @@ async function untilHealthy(
       deps.publishIp === undefined || deps.publishIp === '0.0.0.0' || deps.publishIp === '::' ? await deps.hostIp() : deps.publishIp;
     context.logStep('probe', `probing http://${host}:${hostPort}${payload.health_path ?? '/'} for up to ${payload.probe_seconds} s`);
     await failPoint('probe.before');
-    const until = Date.now() + payload.probe_seconds * 1000;
+    const until = performance.now() + payload.probe_seconds * 1000;
     telling = setTimeout(() => void tellListeners(docker, id, payload.container_port, context), SLOW_MS);
     const alive = AbortSignal.any([context.signal, ended.signal]);
     let result: ProbeResult;

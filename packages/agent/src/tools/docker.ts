@@ -33,6 +33,8 @@ export type Container = {
   error: string;
   /** The first published TCP port; null if no port is published. */
   hostPort: number | null;
+  /** The host port that its configuration names, also while it is stopped. A restart keeps it. Null: the engine chooses at each start. */
+  fixedPort: number | null;
   /** The result of the image's HEALTHCHECK; null without one. `output` is what its last run printed. */
   health: { status: 'starting' | 'healthy' | 'unhealthy'; output: string } | null;
   /** The signal that `docker stop` sends first (STOPSIGNAL of the image). */
@@ -60,6 +62,7 @@ export type RunSpec = {
   /** Id of the network; null for the engine's default network. */
   network: string | null;
   publishIp: string | undefined;
+  hostPort: number;
   labels: Record<string, string>;
   env: Record<string, string>;
   /** Variables that touch no disk on their way to the engine. They win over `env`. */
@@ -98,7 +101,7 @@ export type Docker = {
    * container may remain.
    */
   run(spec: RunSpec, signal: AbortSignal): Promise<string>;
-  /** Returns the host port that the engine chose; null if no port is published. */
+  /** Returns the host port; null if no port is published. */
   hostPort(id: string, containerPort: number, signal: AbortSignal): Promise<number | null>;
   /** Resolves when the container has exited. */
   waitExit(id: string, signal: AbortSignal): Promise<void>;
@@ -383,7 +386,7 @@ type RawContainer = {
     FinishedAt?: string;
     Health?: RawHealth;
   };
-  HostConfig?: { Memory?: number; NanoCpus?: number };
+  HostConfig?: { Memory?: number; NanoCpus?: number; PortBindings?: Record<string, { HostPort: string }[] | null> | null };
   NetworkSettings?: { Ports?: Record<string, { HostPort: string }[] | null> | null };
 };
 type RawHealth = { Status: string; Log?: { ExitCode: number; Output: string }[] | null } | null;
@@ -397,10 +400,6 @@ function readHealth(raw: RawHealth | undefined): Container['health'] {
 }
 
 function readContainer(raw: RawContainer): Container {
-  const published = Object.entries(raw.NetworkSettings?.Ports ?? {}).find(
-    ([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0,
-  );
-  const hostPort = Number(published?.[1]?.[0]?.HostPort ?? 0);
   return {
     id: raw.Id,
     name: raw.Name.replace(/^\//, ''),
@@ -416,10 +415,17 @@ function readContainer(raw: RawContainer): Container {
     cpus: (raw.HostConfig?.NanoCpus ?? 0) / 1e9 || null,
     restarts: raw.RestartCount ?? 0,
     error: raw.State.Error,
-    hostPort: hostPort > 0 ? hostPort : null,
+    hostPort: firstPort(raw.NetworkSettings?.Ports),
+    fixedPort: firstPort(raw.HostConfig?.PortBindings),
     health: readHealth(raw.State.Health),
     stopSignal: raw.Config.StopSignal || 'SIGTERM',
   };
+}
+
+function firstPort(ports: Record<string, { HostPort: string }[] | null> | null | undefined): number | null {
+  const published = Object.entries(ports ?? {}).find(([port, hosts]) => port.endsWith('/tcp') && hosts !== null && hosts.length > 0);
+  const port = Number(published?.[1]?.[0]?.HostPort ?? 0);
+  return port > 0 ? port : null;
 }
 
 /** Cuts the engine’s nanoseconds to milliseconds. The engine writes the year 1 for "never". */
@@ -501,7 +507,7 @@ async function runContainer(cli: DockerCli, scratchDir: string, spec: RunSpec, s
   const argv = ['run', '--detach', '--pull', 'never', '--security-opt', 'no-new-privileges'];
   // With NET_RAW a container could forge packets of its neighbours.
   argv.push('--cap-drop', 'NET_RAW', '--name', spec.name, ...(spec.network === null ? [] : ['--network', spec.network]));
-  argv.push('--publish', `${ip}0:${spec.containerPort}`, ...labels, ...limits, ...logs);
+  argv.push('--publish', `${ip}${spec.hostPort}:${spec.containerPort}`, ...labels, ...limits, ...logs);
   argv.push(...spec.mounts.flatMap((mount) => ['--mount', mountOption(mount)]));
   argv.push('--env-file', envFile, ...viaProcessEnv.flatMap(([name]) => ['--env', name]), '--', spec.image);
   try {

@@ -139,7 +139,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
         ...(trace === undefined ? {} : { GIT_TRACE_CURL: trace, GIT_TRACE_CURL_NO_DATA: '1' }),
       },
       signal,
-      timeoutMs: Math.max(1, until - Date.now()),
+      timeoutMs: Math.max(1, Math.ceil(until - performance.now())),
       onLine: (line, stream) => (stream === 'stderr' ? onLine(line) : onOut?.(line)),
       ...(take === undefined ? {} : { onOutput: async (bytes: Buffer) => (take(bytes) ? undefined : Promise.reject(ENOUGH)) }),
       // Only the end of a server’s messages is needed; lists of a repository’s files are parsed completely.
@@ -234,7 +234,7 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
 
   /** Makes the folder, and returns commands in it that share one time limit. */
   async function transfersIn(dir: string, spec: CloneSpec, cloneOptions: CloneOptions, session: GitSession) {
-    const until = Date.now() + options.cloneTimeoutMs;
+    const until = performance.now() + options.cloneTimeoutMs;
     const trace = `${dir}.trace`;
     await mkdir(options.homeDir, { recursive: true, mode: 0o700 });
     await mkdir(dir, { recursive: true, mode: 0o700 });

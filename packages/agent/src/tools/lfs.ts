@@ -190,7 +190,7 @@ function checked(href: string, from: URL, { name }: LfsPointer, { ownUrl, allowe
 }
 
 async function request(url: URL, init: RequestInit, { signal, until }: LfsOptions): Promise<Response> {
-  const limit = AbortSignal.timeout(Math.max(1, until - Date.now()));
+  const limit = AbortSignal.timeout(Math.max(1, Math.ceil(until - performance.now())));
   try {
     return await fetch(url, { ...init, redirect: 'manual', signal: AbortSignal.any([signal, limit]) });
   } catch (error) {
@@ -208,7 +208,7 @@ async function arriving<T>(url: URL, { signal, until }: LfsOptions, work: () => 
   } catch (error) {
     signal.throwIfAborted();
     if (error instanceof TaskFailure || ['ENOSPC', 'EDQUOT'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
-    if (Date.now() >= until)
+    if (performance.now() >= until)
       throw new TaskFailure('git_timeout', 'the Git LFS files did not arrive within CLONE_TIMEOUT', { cause: error });
     throw new TaskFailure('git_unreachable', `Git LFS at ${url.host}: the connection broke`, { cause: error });
   }

@@ -6,6 +6,7 @@ import type { Node } from '@berth/wire/node';
 import { ROUTES } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
 import { confirmed, readValue } from '../ask.ts';
+import { projectsWithMovingPorts } from '../attention.ts';
 import type { Cli } from '../cli.ts';
 import { refused, usage } from '../problem.ts';
 import { allPages } from '../project/pages.ts';
@@ -21,6 +22,11 @@ const NODE = { name: 'node', doc: 'hostname, role:hostname or id', required: tru
 const DATASET = { name: 'dataset', doc: 'name or id', required: true } as const;
 const USER = { name: 'user', doc: 'e-mail address or id', required: true } as const;
 const ID = { name: 'id', doc: 'id', required: true } as const;
+
+function movingPortsText({ containers }: Node): string | null {
+  const projects = projectsWithMovingPorts(containers);
+  return projects.length === 0 ? null : `${projects.length}, until berth restart PROJECT: ${projects.join(', ')}`;
+}
 
 const nodeText = (cli: Cli, node: Node): string =>
   record([
@@ -41,6 +47,8 @@ const nodeText = (cli: Cli, node: Node): string =>
     ],
     ['containers', String(node.containers.length)],
     ['doubled', node.doubled === null ? null : `${node.doubled.host_ip} registers under this name and is refused`],
+    ['address taken', node.address_taken ? `node ${node.address_taken.hostname} is online at this address` : null],
+    ['moving ports', movingPortsText(node)],
     ['quarantined', (node.quarantined ?? []).length === 0 ? null : (node.quarantined ?? []).join(', ')],
     [
       'to remove',

@@ -9,7 +9,16 @@ import type { NodeRecord } from '../domain/records.ts';
 import type { Registered } from '../domain/stores.ts';
 import { growingTo } from './lru.ts';
 
-export const NODE_CHANGES = ['registered', 'moved', 'renamed', 'name_taken', 'secret_given', 'secret_reset', 'doubled'] as const;
+export const NODE_CHANGES = [
+  'registered',
+  'moved',
+  'renamed',
+  'name_taken',
+  'secret_given',
+  'secret_reset',
+  'doubled',
+  'address_taken',
+] as const;
 export type NodeChangeKind = (typeof NODE_CHANGES)[number];
 export type NodeChange = { kind: NodeChangeKind; node: Pick<NodeRecord, 'id' | 'hostname' | 'role'>; message: string };
 /** The request that led to the change. */
@@ -53,7 +62,7 @@ export function createNodeChangeLog(audit: Pick<AuditStore, 'append'>, log: Logg
     on: (listener) => void listeners.push(listener),
     record(change, source) {
       const { kind, node, message } = change;
-      const isWarning = kind === 'doubled' || kind === 'name_taken' || kind === 'moved';
+      const isWarning = kind === 'doubled' || kind === 'name_taken' || kind === 'moved' || kind === 'address_taken';
       log[isWarning ? 'warn' : 'info']({ node: node.id, hostname: node.hostname, role: node.role, address: source.address }, message);
       appendToAudit(change, source).catch((err: unknown) => log.error({ err, node: node.id, kind }, 'could not write to the audit log'));
       for (const listener of listeners) listener(change);
@@ -62,7 +71,7 @@ export function createNodeChangeLog(audit: Pick<AuditStore, 'append'>, log: Logg
 }
 
 /** Returns the changes that an accepted registration made. `requestedName`: the host name in the registration. */
-export function changesOf({ node, before, secret, nameTaken, displaced }: Registered, requestedName: string): NodeChange[] {
+export function changesOf({ node, before, secret, nameTaken, displaced, silentThere }: Registered, requestedName: string): NodeChange[] {
   const found: NodeChange[] = [];
   const add = (kind: NodeChangeKind, message: string): void => void found.push({ kind, node, message });
   if (displaced !== undefined) {
@@ -75,6 +84,11 @@ export function changesOf({ node, before, secret, nameTaken, displaced }: Regist
     if (before.host_ip !== node.host_ip)
       add('moved', `the address of node ${node.hostname} changed from ${before.host_ip} to ${node.host_ip}; its routes will follow`);
     if (before.hostname !== node.hostname) add('renamed', `node ${before.hostname} was renamed to ${node.hostname}`);
+  }
+  if (silentThere !== undefined) {
+    const { hostname } = silentThere;
+    const message = `node ${node.hostname} has the address ${node.host_ip} of node ${hostname}, which is silent: routes of ${hostname} end where ${node.hostname} has their port`;
+    found.push({ kind: 'address_taken', node: silentThere, message });
   }
   if (nameTaken === true)
     add('name_taken', `node ${node.hostname} asked for the name ${requestedName}, which another node has; it keeps its name`);

@@ -34,6 +34,7 @@ import { installRequestLog, RequestLog, requestId } from './plugins/request-log.
 import { agentDatasetRoutes } from './routes/agent-datasets.ts';
 import { agentVolumeRoutes } from './routes/agent-volumes.ts';
 import { createNodeEngines } from './node-engines.ts';
+import { createNodePorts } from './node-ports.ts';
 import { createQuarantine } from './node-quarantine.ts';
 import { createNodeSettings } from './node-settings.ts';
 import { createNodeVersions } from './node-versions.ts';
@@ -236,7 +237,7 @@ export async function buildServer(deps: ApiDeps): Promise<Server> {
   gitRoutes(route, { ...deps, agents });
   placementRoutes(route, deps);
   const clock = { now: deps.now, offlineMs: deps.limits.offlineMs };
-  const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock), createNodeVersions(clock)];
+  const nodeNotes = [createNodeSettings(clock), createNodeEngines(clock), createNodePorts(clock), createNodeVersions(clock)];
   const quarantine = createQuarantine(clock);
   agentRoutes(route, { ...deps, holds, agents, nodeChanges, nodeNotes, quarantine, readers });
   agentDatasetRoutes(route, { ...deps, agents });

@@ -252,6 +252,18 @@ function doubledView({ doubled }: NodeRecord, now: number, { offlineMs }: Limits
   return { host_ip, why, since: time(since), last_seen_at: time(last_seen_at) };
 }
 
+/** Another machine may have the address of a node that died. Several agents of one machine share theirs, too. */
+export function addressTakenView(
+  node: NodeRecord,
+  deployNodes: readonly NodeRecord[],
+  now: number,
+  limits: Limits,
+): NonNullable<Node['address_taken']> | null {
+  if (node.role !== 'deploy' || isOnline(node, now, limits)) return null;
+  const holder = deployNodes.find((one) => one.id !== node.id && one.host_ip === node.host_ip && isOnline(one, now, limits));
+  return holder === undefined ? null : { node_id: holder.id, hostname: holder.hostname };
+}
+
 export const joinTokenView = (t: JoinTokenRecord): JoinToken => ({
   ...t,
   created_at: time(t.created_at),

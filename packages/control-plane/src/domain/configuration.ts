@@ -12,6 +12,8 @@ export type BuiltConfig = {
   domains: ReadonlyMap<string, string>;
   /** Omitted projects and domains with the reason. */
   problems: string[];
+  /** Routes that are omitted because a later one leads to the same address. `holder`: its project, for people. */
+  collisions: { deployment_id: string; host_ip: string; host_port: number; holder: string }[];
 };
 
 /** The host of a project and the address on the node that serves it. */

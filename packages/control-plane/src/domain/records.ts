@@ -267,6 +267,7 @@ export type RouteRecord = {
   domain_prefix: string;
   host_ip: string;
   host_port: number;
+  /** Time at which its container was observed at this address: of two routes with one address, the later one counts. */
   published_at: number;
   /** Set while the project is stopped: its host gets a page, and the address is not used. */
   stopped?: true;

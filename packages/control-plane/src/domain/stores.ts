@@ -135,14 +135,21 @@ export type DeploymentStore = {
   /** Returns the deployments on the node that are running or have a published route. */
   servingOn(nodeId: string): Promise<DeploymentRecord[]>;
   /**
-   * Returns the deployments that a registration may change: the named ones (`known`), and those that should serve on the node. Returns
+   * Returns the deployments that a registration may change: the named ones (`known`), and those that should serve on the node; the routes
+   * of their projects by project (`routes`); and the routes of other nodes with the address of this node (`elsewhere`). Returns
    * null if the registration is unchanged since the caller called `markReconciled` and no such deployment changed since. With several
    * control planes that is as of the last `flow.watch`.
    */
   concerning(
     node: NodeRecord,
     named: readonly string[],
-  ): Promise<{ known: DeploymentRecord[]; serving: DeploymentRecord[]; markReconciled: () => void } | null>;
+  ): Promise<{
+    known: DeploymentRecord[];
+    serving: DeploymentRecord[];
+    routes: ReadonlyMap<string, RouteRecord>;
+    elsewhere: RouteRecord[];
+    markReconciled: () => void;
+  } | null>;
   /**
    * Returns running deployments whose health is not `unknown` yet, on nodes without a report of containers within `uptime` (uptime
    * clock). Excludes deployments that went live within `seen` (machine's clock; it may have been set back since).
@@ -285,6 +292,8 @@ export type Registered = {
   nameTaken?: true;
   routesMoved?: true;
   displaced?: NodeRecord;
+  /** A silent deploy node with the new address of this one. */
+  silentThere?: NodeRecord;
 };
 export type NodeStanding = { hostname: string; role: NodeRole; secret: SecretState; capabilities: string[] | null };
 

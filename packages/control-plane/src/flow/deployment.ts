@@ -59,7 +59,7 @@ import {
 import { moveNeed, volumeNeeds } from '../domain/volumes.ts';
 import { addCopied, addNotes, keepFacts, learned } from './learned.ts';
 import { retireEnded } from './retired.ts';
-import { leadsThere, routeTo, whyUnconfirmed } from './route.ts';
+import { lastSeen, leadsThere, routeBack, routeTo, whyUnconfirmed } from './route.ts';
 import { canRestart, reasonToWait, restartStopped } from './single-writer.ts';
 import { endLeave, endVoidMove, leaveEnded, volumesLeave } from './leave.ts';
 import { isAtRest, isProjectStopped, stoppedRoute, stopRunning } from './stop.ts';
@@ -125,6 +125,7 @@ const STEPS: Record<LiveState, { does: string; undo: readonly Undo[]; on: Handle
     on: {
       observed: observedRunning,
       node_silent: nodeSilent,
+      address_taken: addressTaken,
       node_deleted: nodeDeleted,
       project_deleted: projectDeleted,
       project_stopped: stopRunning,
@@ -147,14 +148,17 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
     const { route } = draft.facts;
     if (route?.deployment_id !== d.id) return;
     const old = draft.facts.live.find((o) => o.status === 'running' && o.id !== d.id);
-    const node = draft.node(old?.node_id ?? null);
     const isStopped = isProjectStopped(draft);
-    if (old === undefined || node === undefined || old.host_port === null)
-      draft.plan.route = isStopped ? stoppedRoute(route) : { remove: { project_id: d.project_id } };
-    else {
-      const restored = routeTo(draft, old, node, old.host_port);
-      draft.plan.route = isStopped ? stoppedRoute(restored.set) : restored;
+    if (isStopped) {
+      const node = draft.node(old?.node_id ?? null);
+      const isPlaced = old !== undefined && node !== undefined && old.host_port !== null;
+      draft.plan.route = stoppedRoute(isPlaced ? routeTo(draft, old, node, old.host_port ?? 0).set : route);
+      return;
     }
+    const back = old === undefined ? null : routeBack(draft, old);
+    draft.plan.route = back ?? { remove: { project_id: d.project_id } };
+    if (old !== undefined && back === null)
+      draft.addLine(old, 'route_withdrawn', 'no node reports its container at its port any more, so it gets no requests until a node does');
   },
   /** Removes a reported container. Before the report the agent removes it; `sweep` removes a container that a later report shows. */
   remove_container(draft, d) {
@@ -584,10 +588,27 @@ function observedRunning(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   if (!draft.plan.changeDeployments.some(({ set }) => set.node_id !== undefined)) restartStopped(draft);
 }
 
+/** Withdraws the route: its host must not show what another container answers. The next report that shows its own container restores it. */
+function addressTaken(draft: Draft, d: DeploymentRecord, { host_ip, host_port, holder, isRouted }: EventOf<'address_taken'>): void {
+  const { route, now, limits } = draft.facts;
+  if (route?.deployment_id !== d.id || route.stopped === true || route.host_ip !== host_ip || route.host_port !== host_port) return;
+  const node = draft.node(d.node_id);
+  const seen = lastSeen(draft, d);
+  const isOwn = node !== undefined && isOnline(node, now, limits) && (seen === undefined || seen.host_port === host_port);
+  if (!isRouted && isOwn) return;
+  draft.plan.route = { remove: { project_id: d.project_id } };
+  const isSilent = node === undefined || !isOnline(node, now, limits);
+  const detail = `${isSilent ? `${whySilent(draft, d)}; ` : ''}its address ${host_ip}:${host_port} now belongs to ${holder}, so it gets no requests`;
+  draft.set(d, { health: { status: isSilent ? 'unknown' : 'unhealthy', since: now, detail } });
+  draft.addLine(d, 'route_withdrawn', detail);
+}
+
 /** Keeps the route: a node that does not report may still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
-  const detail = `${whySilent(draft, d)}; the route stays`;
+  const routed =
+    draft.facts.route?.deployment_id === d.id ? 'the route stays' : 'another container has its address, so it gets no requests';
+  const detail = `${whySilent(draft, d)}; ${routed}`;
   draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
   draft.addLine(d, 'health', `health unknown: ${detail}`);
 }

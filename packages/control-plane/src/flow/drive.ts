@@ -6,7 +6,7 @@ import { isOpenTask, LABELS, type TaskState } from '@berth/wire/vocabulary';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { Facts } from '../domain/facts.ts';
 import type { Plan } from '../domain/plan.ts';
-import type { DeploymentRecord, NodeRecord, ProjectRecord, TaskRecord } from '../domain/records.ts';
+import type { DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord, TaskRecord } from '../domain/records.ts';
 import { checkRepositoryReport, isRepositoryLook } from '../domain/repository-looks.ts';
 import type { Stores } from '../domain/stores.ts';
 import { isBehind } from './data.ts';
@@ -15,7 +15,7 @@ import { advance, request, stop } from './deployment.ts';
 import type { FlowEvent, LossReason } from './events.ts';
 import { nextOlder } from './earlier.ts';
 import { type DeleteProject, deleteNode, deleteProject, reviewMoves, vacate } from './lifecycle.ts';
-import { areAsExpected, isAsExpected } from './observe.ts';
+import { areAsExpected, isAsExpected, routesToOthers } from './observe.ts';
 import { prewarm } from './prewarm.ts';
 import { onDatasetChange, type Redeploy, redeploy } from './redeploy.ts';
 import { checkPushes, lookLost, lookReported } from './push.ts';
@@ -348,12 +348,20 @@ async function observed({ stores }: DriverDeps, decider: Decider, node: NodeReco
   );
   const concerned = await stores.deployments.concerning(node, [...reported.keys()]);
   if (concerned === null) return [];
-  const { known } = concerned;
-  const missing = concerned.serving.filter((d) => !reported.has(d.id) && !restsAsExpected(d, null));
-  if (missing.length === 0 && areAsExpected(node, reported, known)) concerned.markReconciled();
+  const { known, routes } = concerned;
+  const routeOf = (d: DeploymentRecord): RouteRecord | null => routes.get(d.project_id) ?? null;
+  const missing = concerned.serving.filter((d) => !reported.has(d.id) && !restsAsExpected(d, null, routeOf(d)));
+  const wrong = routesToOthers(node, concerned.elsewhere);
+  if (missing.length === 0 && wrong.length === 0 && areAsExpected(node, reported, known, routes)) concerned.markReconciled();
+  // First: these hosts show another project at this moment.
+  for (const { route, container } of wrong) {
+    const { host_ip, host_port } = route;
+    const holder = `${container.name} on ${node.hostname}`;
+    await decider.advance(route.deployment_id, { type: 'address_taken', host_ip, host_port, holder, isRouted: false });
+  }
   for (const d of known) {
     const container = reported.get(d.id) ?? null;
-    if (container !== null && isAsExpected(d, node, container)) continue;
+    if (container !== null && isAsExpected(d, node, container, routeOf(d))) continue;
     await decider.advance(d.id, { type: 'observed', node_id: node.id, container, listed_after: node.observed_since });
   }
   for (const d of missing) await decider.advance(d.id, { type: 'observed', node_id: node.id, container: null });

@@ -32,6 +32,11 @@ export type FlowEvent =
    * after this time by the uptime clock; null or unset: unknown.
    */
   | { type: 'observed'; node_id: string; container: ObservedContainer | null; listed_after?: number | null }
+  /**
+   * Another container has the address of this deployment's route. `holder`: its name, for people. `isRouted`: a route that was set later
+   * leads there too; otherwise a node reported the container, and this deployment's own node may have it still.
+   */
+  | { type: 'address_taken'; host_ip: string; host_port: number; holder: string; isRouted: boolean }
   /** The node has not reported for longer than the offline limit. */
   | { type: 'node_silent' };
 

@@ -7,11 +7,11 @@ import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/container-name.ts';
 import type { Facts } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
-import type { DeploymentRecord, NodeRecord, ProjectRecord } from '../domain/records.ts';
+import type { DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord } from '../domain/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { namesToDeploy } from './release.ts';
-import { routeTo } from './route.ts';
+import { type Rival, rivalAt, routeTo } from './route.ts';
 import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
 import { isProjectStopped, keepStopped, restsAsExpected } from './stop.ts';
@@ -26,11 +26,11 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   const { container } = event;
   if (container?.state === 'running' && container.host_port !== null && container.host_port !== d.host_port)
     movePort(draft, d, container.host_port);
-  const squatter = holderOfPort(draft.node(d.node_id), d, container);
-  updateRoute(draft, d, container, squatter);
+  const { squatter, rival } = othersAt(draft, d, container);
+  updateRoute(draft, d, container, squatter ?? rival);
   const retiring = mayBeRenaming(draft.facts, d, event);
   const holder = holderOfName(draft.node(d.node_id), d);
-  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder, squatter });
+  const { status, detail } = judge(d, container, { now: draft.facts.now, retiring, holder, squatter, rival });
   if (d.status !== 'running' || (d.health?.status === status && d.health.detail === detail)) return;
   // The drift is over only when that task has ended.
   if (retiring && status === 'healthy' && d.health?.status === 'drifted') return;
@@ -41,15 +41,36 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
 }
 
+/**
+ * `squatter`: another container at its port on its own node, while its own is down. `rival`: one of another node with the same address;
+ * while its own container runs, only if that keeps it from its route.
+ */
+function othersAt(draft: Draft, d: DeploymentRecord, own: Container | null): { squatter: Container | null; rival: Rival | null } {
+  const node = draft.node(d.node_id);
+  const squatter = holderOfPort(node, d, own);
+  if (node === undefined || squatter !== null) return { squatter, rival: null };
+  const isServing = own?.state === 'running';
+  if (isServing && draft.facts.route !== null) return { squatter, rival: null };
+  const rival = rivalAt(draft, d, node, isServing ? own.host_port : d.host_port);
+  return { squatter, rival: rival?.node.id === node.id ? null : rival };
+}
+
 /** Withdraws a route that leads to another container, and publishes it again when the deployment's own container runs. */
-function updateRoute(draft: Draft, d: DeploymentRecord, container: Container | null, squatter: Container | null): void {
+function updateRoute(draft: Draft, d: DeploymentRecord, container: Container | null, other: Container | Rival | null): void {
   if (d.status !== 'running') return;
   const { route, project } = draft.facts;
-  if (squatter !== null && route?.deployment_id === d.id) draft.plan.route = { remove: { project_id: d.project_id } };
-  if (route !== null || project.deleting_at !== null || container?.state !== 'running' || container.host_port === null) return;
   const node = draft.node(d.node_id);
-  if (node !== undefined) draft.plan.route = routeTo(draft, d, node, container.host_port);
+  if (container?.state !== 'running' || container.host_port === null) {
+    if (other !== null && route?.deployment_id === d.id) draft.plan.route = { remove: { project_id: d.project_id } };
+    return;
+  }
+  if (node === undefined || project.deleting_at !== null || other !== null) return;
+  const wanted = routeTo(draft, d, node, container.host_port);
+  if (route === null || (route.deployment_id === d.id && !hasAddress(route, wanted.set))) draft.plan.route = wanted;
 }
+
+const hasAddress = (route: RouteRecord, { node_id, host_ip, host_port }: Pick<RouteRecord, 'node_id' | 'host_ip' | 'host_port'>): boolean =>
+  route.node_id === node_id && route.host_ip === host_ip && route.host_port === host_port && route.stopped !== true;
 
 /**
  * Returns whether a retire task works on the container, and the list may be older than the end of that task: a wrong name is normal then,
@@ -81,7 +102,7 @@ function observedElsewhere(draft: Draft, d: DeploymentRecord, event: EventOf<'ob
     if (t.node_id === d.node_id && t.attempt === 0) draft.task({ id: t.id, attempt: t.attempt, end: 'cancelled' });
   const { route } = draft.facts;
   if (route?.deployment_id === d.id && host_port !== null)
-    draft.plan.route = { set: { ...route, node_id: node.id, host_ip: node.host_ip, host_port } };
+    draft.plan.route = { set: { ...route, node_id: node.id, host_ip: node.host_ip, host_port, published_at: draft.facts.now } };
   const from = own?.hostname ?? 'a deleted node';
   draft.addLine(d, 'node_changed', `${node.hostname} (${node.host_ip}) now reports the container, and ${from} does not; the route follows`);
 }
@@ -92,8 +113,8 @@ const stillHas = (node: NodeRecord, containerId: string, { now, limits }: Facts)
 
 type Container = NonNullable<EventOf<'observed'>['container']>;
 type Judgement = { status: HealthState; detail: string | null };
-/** `holder` and `squatter`: other containers with its name and with its port. */
-type At = { now: number; retiring: boolean; holder: Container | null; squatter: Container | null };
+/** `holder`, `squatter` and `rival`: other containers with its name, with its port, and with its address on another node. */
+type At = { now: number; retiring: boolean; holder: Container | null; squatter: Container | null; rival?: Rival | null };
 /** An unhealthy container must run this long to become healthy: a crash loop is not healthy between two crashes. */
 const STEADY_MS = 10_000;
 
@@ -102,10 +123,19 @@ const STEADY_MS = 10_000;
  * of; else it is null.
  */
 export function judge(d: DeploymentRecord, container: Container | null, at: At): Judgement {
-  const taken = at.squatter === null ? '' : `; its port ${d.host_port} now belongs to ${at.squatter.name}, so it gets no requests`;
+  const other = at.squatter?.name ?? (at.rival ? `${at.rival.container.name} on ${at.rival.node.hostname}` : null);
+  const taken = other === null ? '' : `; its port ${d.host_port} now belongs to ${other}, so it gets no requests`;
   if (container === null) return { status: 'unhealthy', detail: `its container is missing on its node; deploy it again${taken}` };
   if (container.state !== 'running')
     return { status: 'unhealthy', detail: isStoppedFirst(d) ? d.waiting : `${whyDown(container)}${taken}` };
+  if (at.rival) {
+    const { host_ip } = at.rival.node;
+    const address = `${host_ip}:${container.host_port}`;
+    return {
+      status: 'unhealthy',
+      detail: `${other} has its address ${address} too, so it gets no requests; give each machine its own HOST_IP`,
+    };
+  }
   const age = container.started_at === undefined || container.started_at === null ? null : at.now - Date.parse(container.started_at);
   if (d.health?.status === 'unhealthy' && age !== null && age >= 0 && age < STEADY_MS) return d.health;
   const check = failingCheck(d, container, at.now);
@@ -227,7 +257,7 @@ function movePort(draft: Draft, d: DeploymentRecord, host_port: number): void {
   draft.set(d, { host_port });
   draft.addLine(d, 'port_changed', `the port of its container is now ${host_port} (was ${d.host_port}); the route follows`);
   const { route } = draft.facts;
-  if (route?.deployment_id === d.id) draft.plan.route = { set: { ...route, host_port } };
+  if (route?.deployment_id === d.id) draft.plan.route = { set: { ...route, host_port, published_at: draft.facts.now } };
 }
 
 /** Removes a container whose deployment ended or is assigned to another node. */
@@ -254,28 +284,58 @@ export function sweep(draft: Draft, d: DeploymentRecord, event: EventOf<'observe
   });
 }
 
-/** Returns whether the reported container needs no decision. It does not in almost every registration. */
-export function isAsExpected(d: DeploymentRecord, node: NodeRecord, container: Container): boolean {
+/**
+ * Returns whether the reported container needs no decision. It does not in almost every registration. Compares everything that `observed`
+ * may change: node, port, route and health. `route`: the project's.
+ */
+export function isAsExpected(d: DeploymentRecord, node: NodeRecord, container: Container, route: RouteRecord | null): boolean {
   if (isTerminal(d.status) || d.node_id !== node.id) return false;
-  if (isStoppedFirst(d)) return restsAsExpected(d, container);
+  if (isStoppedFirst(d)) return restsAsExpected(d, container, route);
   if (d.status !== 'running') return d.route_published_at === null || container.host_port === d.host_port;
   if (container.state === 'running' && container.host_port !== d.host_port) return false;
-  const { status, detail } = judge(d, container, {
-    now: node.last_seen_at,
-    retiring: false,
-    holder: holderOfName(node, d),
-    squatter: holderOfPort(node, d, container),
-  });
+  const squatter = holderOfPort(node, d, container);
+  if (!isRoutedAsExpected(d, node, { container, squatter }, route)) return false;
+  const { status, detail } = judge(d, container, { now: node.last_seen_at, retiring: false, holder: holderOfName(node, d), squatter });
   return d.health?.status === status && d.health.detail === detail;
 }
 
+function isRoutedAsExpected(
+  d: DeploymentRecord,
+  node: NodeRecord,
+  { container, squatter }: { container: Container; squatter: Container | null },
+  route: RouteRecord | null,
+): boolean {
+  // A newer version may have the route already.
+  if (route !== null && route.deployment_id !== d.id) return true;
+  if (container.state !== 'running') return squatter === null || route === null;
+  return route !== null && hasAddress(route, { node_id: node.id, host_ip: node.host_ip, host_port: container.host_port ?? 0 });
+}
+
+/** Routes by project. */
+export type Routes = ReadonlyMap<string, RouteRecord>;
+
 /**
- * Returns whether an identical report needs no decision as long as none of these deployments changes. An unhealthy container is
+ * Returns whether an identical report needs no decision as long as none of these deployments and routes changes. An unhealthy container is
  * excluded, because it may become healthy by the passing of time alone (STEADY_MS).
  */
-export const areAsExpected = (node: NodeRecord, reported: ReadonlyMap<string, Container>, known: readonly DeploymentRecord[]): boolean =>
+export const areAsExpected = (
+  node: NodeRecord,
+  reported: ReadonlyMap<string, Container>,
+  known: readonly DeploymentRecord[],
+  routes: Routes,
+): boolean =>
   known.length === reported.size &&
   known.every((d) => {
     const container = reported.get(d.id);
-    return container !== undefined && d.health?.status !== 'unhealthy' && isAsExpected(d, node, container);
+    const route = routes.get(d.project_id) ?? null;
+    return container !== undefined && d.health?.status !== 'unhealthy' && isAsExpected(d, node, container, route);
+  });
+
+/** Returns routes of other nodes that lead to a container of this node, by its report. */
+export const routesToOthers = (node: NodeRecord, elsewhere: readonly RouteRecord[]): { route: RouteRecord; container: Container }[] =>
+  elsewhere.flatMap((route) => {
+    const isThere = (c: Container): boolean =>
+      c.state === 'running' && c.host_port === route.host_port && c.labels[LABELS.deployment] !== route.deployment_id;
+    const container = node.containers.find(isThere);
+    return container === undefined ? [] : [{ route, container }];
   });

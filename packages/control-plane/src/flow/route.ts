@@ -1,8 +1,9 @@
 /** The route of a deployment, and whether the proxy's configuration leads to it. Pure. */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
+import { isOnline } from '../domain/placement.ts';
 import type { DeploymentRecord, Failure, NodeRecord, RouteRecord } from '../domain/records.ts';
-import type { Draft } from './draft.ts';
+import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
 import { failure } from './failure.ts';
 
@@ -17,6 +18,37 @@ export const routeTo = (draft: Draft, d: DeploymentRecord, node: NodeRecord, hos
     published_at: draft.facts.now,
   },
 });
+
+export type Rival = { container: ObservedContainer; node: NodeRecord };
+
+/**
+ * Returns a container of another deployment that runs at the address, by the last reports of the nodes with this address. The report of a
+ * silent node does not count, except that of the deployment's own: another machine may have its address now.
+ */
+export function rivalAt({ facts }: Draft, d: DeploymentRecord, { id, host_ip }: NodeRecord, host_port: number | null): Rival | null {
+  for (const node of facts.nodes) {
+    if (node.host_ip !== host_ip || (node.id !== id && !isOnline(node, facts.now, facts.limits))) continue;
+    const container = node.containers.find(
+      (c) => c.state === 'running' && c.host_port === host_port && c.labels[LABELS.deployment] !== d.id,
+    );
+    if (container !== undefined) return { container, node };
+  }
+  return null;
+}
+
+/**
+ * Returns the route to a version that served before. Its port may belong to another project by now, so its node must have reported the
+ * container there last; else null, and the next report that shows it publishes the route. A contract-only agent reports no containers.
+ */
+export function routeBack(draft: Draft, d: DeploymentRecord): { set: RouteRecord } | null {
+  const node = draft.node(d.node_id);
+  if (node === undefined) return null;
+  const seen = lastSeen(draft, d);
+  const port = isBerthAgent(node) && node.observed_at !== null ? (seen?.state === 'running' ? seen.host_port : null) : d.host_port;
+  if (port === null || rivalAt(draft, d, node, port) !== null) return null;
+  // Not the present time: of two routes with one address, the one that was observed there later counts.
+  return { set: { ...routeTo(draft, d, node, port).set, published_at: d.route_published_at ?? d.created_at } };
+}
 
 /** Returns its container from the last report of its node, or undefined if the report has none. */
 export function lastSeen(draft: Draft, d: DeploymentRecord): ObservedContainer | undefined {

@@ -29,9 +29,13 @@ export const isProjectStopped = ({ facts, plan }: Pick<Draft, 'facts' | 'plan'>)
 export const isAtRest = (d: Pick<DeploymentRecord, 'status' | 'stopped_first' | 'health'>): boolean =>
   d.status === 'running' && d.stopped_first !== null && d.health === null;
 
-/** Returns whether its report needs no decision: Berth stopped the container, and it is stopped. */
-export const restsAsExpected = (d: DeploymentRecord, container: ObservedContainer | null): boolean =>
-  isAtRest(d) && d.stopped_first === 'stopped' && (container === null || isStoppedContainer(container));
+/** Returns whether its report needs no decision: Berth stopped the container, it is stopped, and its host shows the page. */
+export const restsAsExpected = (d: DeploymentRecord, container: ObservedContainer | null, route: RouteRecord | null): boolean =>
+  isAtRest(d) && d.stopped_first === 'stopped' && (container === null || isStoppedContainer(container)) && !leadsToContainer(d, route);
+
+/** The route of a version that is being started belongs to another deployment. */
+const leadsToContainer = (d: DeploymentRecord, route: RouteRecord | null): boolean =>
+  route?.deployment_id === d.id && route.stopped !== true;
 
 /** Publishes the page instead of the container, and stops the container. */
 export function stopRunning(draft: Draft, d: DeploymentRecord): void {
@@ -70,6 +74,7 @@ function stopContainer(draft: Draft, d: DeploymentRecord): void {
 /** Handles a report about the container of a stopped project. It may run again: somebody started it, or an old task did. */
 export function keepStopped(draft: Draft, d: DeploymentRecord, { container, node_id }: EventOf<'observed'>, isListOld: boolean): void {
   if (node_id !== d.node_id) return;
+  if (leadsToContainer(d, draft.facts.route)) showPage(draft, d);
   if (!isAtRest(d)) draft.set(d, { stopped_first: d.stopped_first ?? 'asked', health: null, waiting: STOPPED });
   if (container === null) {
     if (d.stopped_first !== 'stopped') draft.set(d, { stopped_first: 'stopped' });

@@ -20,6 +20,7 @@ import { notifications } from './notifications.ts';
 import { problems } from './problems.ts';
 import { removals } from './removals.ts';
 import { deleteExpiredRows } from './expired-rows.ts';
+import { routeCollisions } from './route-collisions.ts';
 import { routeConfirmer } from './route-confirmer.ts';
 import { routesRefresh } from './routes-refresh.ts';
 import { scheduler } from './scheduler.ts';
@@ -83,6 +84,13 @@ export const LOOPS = [
     periodMs: 250,
     wokenBy: ['routes'],
     make: routeConfirmer,
+  },
+  {
+    name: 'route-collisions',
+    description: 'withdraws routes whose address belongs to another project',
+    periodMs: 2_000,
+    wokenBy: ['routes'],
+    make: routeCollisions,
   },
   {
     name: 'routes-refresh',

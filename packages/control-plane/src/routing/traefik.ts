@@ -122,9 +122,12 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   const domains = new Map<string, string>();
   /** Custom domains of the projects that need no login. */
   const openDomains: string[] = [];
+  const collisions = collisionsOf(routes);
   // Sorted by name: of two projects with one host always the same one is omitted.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
-    const problem = problemOf(route, settings, hosts);
+    const taken = collisions.find((one) => one.route === route);
+    const problem =
+      taken === undefined ? problemOf(route, settings, hosts) : `its address ${addressOf(route)} now belongs to ${taken.holder}`;
     if (problem !== null) {
       problems.push(`${route.project_name}: ${problem}`);
       continue;
@@ -152,7 +155,43 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     .digest('hex')
     .slice(0, 16);
   addMarker(config, hash);
-  return { bytes: stableJson(withoutEmpty(config)), hash, deployments, domains, problems };
+  const left = collisions.map(({ route: { deployment_id, host_ip, host_port }, holder }) => ({
+    deployment_id,
+    host_ip,
+    host_port,
+    holder,
+  }));
+  return { bytes: stableJson(withoutEmpty(config)), hash, deployments, domains, problems, collisions: left };
+}
+
+type Collision = { route: PublishedRoute; holder: string };
+
+/**
+ * Returns the routes whose address a later route has, too. One address has one container: the engine gives the ports of a container that is
+ * down to another one, and a new machine may have the address of an old one. So only the container that was observed there last is
+ * published, and no host shows another project.
+ */
+function collisionsOf(routes: readonly PublishedRoute[]): Collision[] {
+  const latest = new Map<string, PublishedRoute>();
+  const isLater = (a: PublishedRoute, b: PublishedRoute): boolean =>
+    a.published_at === b.published_at ? a.project_name < b.project_name : a.published_at > b.published_at;
+  const published = routes.filter((route) => route.stopped !== true);
+  for (const route of published) {
+    const key = `${addressKey(route.host_ip)}:${route.host_port}`;
+    const other = latest.get(key);
+    if (other === undefined || isLater(route, other)) latest.set(key, route);
+  }
+  return published.flatMap((route) => {
+    const holder = latest.get(`${addressKey(route.host_ip)}:${route.host_port}`);
+    return holder === undefined || holder === route ? [] : [{ route, holder: `project ${holder.project_name}` }];
+  });
+}
+
+/** An address has several spellings: fd00::1 and FD00:0:0::1, 10.0.0.5 and ::ffff:10.0.0.5. */
+function addressKey(address: string): string {
+  const kind = isIP(address);
+  if (kind === 0) return address.toLowerCase();
+  return new URL(`http://[${kind === 4 ? `::ffff:${address}` : address.split('%')[0]}]`).host;
 }
 
 /** The login comes before it: only those who may see the project see that it is stopped. */
@@ -181,7 +220,7 @@ function addProject({ http }: DynamicConfig, route: PublishedRoute, settings: Ro
       ...(page.length === 0 ? {} : { middlewares: page }),
     };
   http.routers[`${name}-http`] = { rule, entryPoints: ['web'], service: name, middlewares: ['redirect-to-https@file'] };
-  const servers = route.stopped === true ? [] : [{ url: `http://${urlHost(route.host_ip)}:${route.host_port}` }];
+  const servers = route.stopped === true ? [] : [{ url: `http://${addressOf(route)}` }];
   http.services[name] = { loadBalancer: { servers } };
   if (route.auth_required) {
     http.middlewares[`${name}-auth`] = {
@@ -315,6 +354,7 @@ function problemOf(route: PublishedRoute, settings: RoutingSettings, hosts: Read
   return null;
 }
 
+const addressOf = ({ host_ip, host_port }: PublishedRoute): string => `${urlHost(host_ip)}:${host_port}`;
 const urlHost = (address: string): string => (isIP(address) === 6 ? `[${address}]` : address);
 
 /** Traefik rejects an empty section ("cannot be a standalone element"). */

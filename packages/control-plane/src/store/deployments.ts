@@ -1,16 +1,18 @@
 import { DEPLOYMENT_ACTIONS } from '@berth/wire/can';
 import { type RawBuilder, sql } from 'kysely';
 import { DomainError } from '../domain/errors.ts';
-import type { DeploymentRecord, EventRecord, PinnedDataset } from '../domain/records.ts';
+import type { DeploymentRecord, EventRecord, NodeRecord, PinnedDataset, RouteRecord } from '../domain/records.ts';
 import type { DeploymentStore } from '../domain/stores.ts';
 import type { NodeQueryCache } from './memory/node-query-cache.ts';
 import type { Database } from './engine/database.ts';
+import type { Db } from './engine/tables.ts';
 import type { NodeMemory } from './memory/node-memory.ts';
 import { deploymentsOf } from './kept-settings.ts';
 import { keyAfter, paged } from './pages.ts';
 import { fewVisible, visible } from './project-access.ts';
 import { guardedOf } from './rows/project.ts';
 import { deploymentOf, eventOf, SUMMARY_COLUMNS, summaryOf } from './rows/deployment.ts';
+import { routeOf } from './rows/route.ts';
 import { createStatusCounts } from './status-counts.ts';
 import { UNSETTLED_STATES } from './states.ts';
 
@@ -159,7 +161,8 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       if (queryCache.isReconciled(node)) return null;
       const markReconciled = queryCache.startReconciledQuery(node);
       const [known, serving] = [await this.getMany(named), await this.servingOn(node.id)];
-      return { known, serving, markReconciled: () => markReconciled(known) };
+      const { routes, elsewhere } = await routesAround(kysely, node, [...known, ...serving]);
+      return { known, serving, routes, elsewhere, markReconciled: () => markReconciled(known) };
     },
 
     async onSilentNodes({ before, after }, uptime = { before, after }) {
@@ -236,5 +239,24 @@ export function createDeploymentStore({ kysely }: Database, memory: NodeMemory, 
       const byId = new Map((await deploymentsOf(kysely, rows)).map((record) => [record.id, record]));
       return ids.flatMap((id) => byId.get(id) ?? []);
     },
+  };
+}
+
+/** Reads the routes of the projects of these deployments, and those of other nodes with the address of this node. */
+async function routesAround(
+  kysely: Db,
+  { id, host_ip }: NodeRecord,
+  deployments: readonly DeploymentRecord[],
+): Promise<{ routes: Map<string, RouteRecord>; elsewhere: RouteRecord[] }> {
+  const projects = new Set(deployments.map((d) => d.project_id));
+  const rows = await kysely
+    .selectFrom('routes')
+    .selectAll()
+    .where((eb) => eb.or([eb('host_ip', '=', host_ip), ...(projects.size === 0 ? [] : [eb('project_id', 'in', [...projects])])]))
+    .execute();
+  const all = rows.map(routeOf);
+  return {
+    routes: new Map(all.filter((route) => projects.has(route.project_id)).map((route) => [route.project_id, route])),
+    elsewhere: all.filter((route) => route.host_ip === host_ip && route.node_id !== id && route.stopped !== true),
   };
 }

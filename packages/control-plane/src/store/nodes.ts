@@ -91,7 +91,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
    * Moves the routes of a node to its new address. The first registration of an agent's process lists no containers, so the routes
    * follow with the next registration.
    */
-  async function followAddress({ id, host_ip }: NodeRecord, input: NodeRegister): Promise<{ routesMoved?: true }> {
+  async function followAddress({ id, host_ip }: NodeRecord, input: NodeRegister, at: number): Promise<{ routesMoved?: true }> {
     if (input.containers === undefined || routedAt.get(id) === host_ip) return {};
     const routes = db.kysely.selectFrom('routes').select('deployment_id').where('node_id', '=', id);
     const elsewhere = await routes.where('host_ip', '!=', host_ip).execute();
@@ -99,9 +99,12 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     const named = new Set(deploymentsIn(input));
     const deployments = elsewhere.map((route) => route.deployment_id).filter((deployment) => named.has(deployment));
     if (deployments.length === 0) return {};
-    await db.write((tx) => moveRoutes(tx, { id, host_ip }, deployments));
+    await db.write((tx) => moveRoutes(tx, { id, host_ip }, deployments, at));
     return { routesMoved: true };
   }
+
+  const isSilentNow = (row: Row<'nodes'>, at: Parameters<typeof isSilent>[1], offlineMs: number): boolean =>
+    isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, at, offlineMs);
 
   /** The states that this process announced: an unchanged state costs no query. */
   const announced = new Map<string, 'online' | 'offline'>();
@@ -110,7 +113,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
     async register(input, at, context = withoutProof, uptime = { at, since: 0 }) {
       const times = { now: at, uptime: uptime.at };
       const same = await repeated(input, times, context);
-      if (same !== null) return { ...same, ...(await followAddress(same.node, input)) };
+      if (same !== null) return { ...same, ...(await followAddress(same.node, input, at)) };
       const reported = (before: NodeRecord | null) => ({ ...reportedColumns(input, times), ...observedColumns(input, times, before) });
       const registered = await db.write(async (tx) => {
         const result = await registerNode(db, tx, {
@@ -120,11 +123,13 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           reported,
           newId,
           newest: recordOf,
-          isSilent: (row) => isSilent({ ...recordOf(row), heardAt: memory.heardAt(row.id) }, { now: at, uptime }, context.offlineMs),
-          moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments),
+          isSilent: (row) => isSilentNow(row, { now: at, uptime }, context.offlineMs),
+          moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments, at),
         });
-        await writeEvents(db, tx, registerEvents(result, at));
-        return result;
+        const isAt = (row: Row<'nodes'>): boolean => isSilentNow(row, { now: at, uptime }, context.offlineMs);
+        const silentThere = await silentAtNewAddress(tx, result, isAt);
+        await writeEvents(db, tx, registerEvents(result, silentThere, at));
+        return { ...result, silentThere };
       });
       const before = registered.before === undefined ? null : recordOf(registered.before);
       if (registered.verdict === 'taken') memory.rowWritten(registered.row.id, uptime.at);
@@ -137,10 +142,11 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
       return {
         node,
         before,
-        ...(registered.verdict === 'taken' ? await followAddress(node, input) : {}),
+        ...(registered.verdict === 'taken' ? await followAddress(node, input, at) : {}),
         ...(registered.secret === null ? {} : { secret: registered.secret }),
         ...(registered.nameTaken ? { nameTaken: true } : {}),
         ...(displaced === null ? {} : { displaced: recordOf(displaced.row) }),
+        ...(registered.silentThere === null ? {} : { silentThere: recordOf(registered.silentThere) }),
       };
     },
 
@@ -398,18 +404,35 @@ const nodeEvent = ({ id, role, hostname }: Named, what: string, says: string, at
   message: `${role} ${hostname} ${says}`,
 });
 
-function registerEvents({ before, row, displaced }: Awaited<ReturnType<typeof registerNode>>, at: number): NewEvent[] {
+type RegisteredRow = Awaited<ReturnType<typeof registerNode>>;
+/** Returns a silent deploy node whose address this deploy node now has, or null. */
+async function silentAtNewAddress(
+  tx: Tx,
+  { before, row, verdict }: RegisteredRow,
+  isSilentRow: (row: Row<'nodes'>) => boolean,
+): Promise<Row<'nodes'> | null> {
+  if (verdict !== 'taken' || row.role !== 'deploy' || before?.host_ip === row.host_ip) return null;
+  const nodes = tx.selectFrom('nodes').selectAll().where('role', '=', 'deploy').where('host_ip', '=', row.host_ip);
+  return (await nodes.where('id', '!=', row.id).execute()).find(isSilentRow) ?? null;
+}
+
+function registerEvents({ before, row, displaced }: RegisteredRow, silentThere: Row<'nodes'> | null, at: number): NewEvent[] {
+  const taken =
+    silentThere === null
+      ? []
+      : [nodeEvent(silentThere, 'address_taken', `is silent, and node ${row.hostname} has its address ${row.host_ip} now`, at)];
   if (before === undefined) {
     const registered = nodeEvent(row, 'registered', `registered from ${row.host_ip}`, at);
-    if (displaced === null) return [registered];
+    if (displaced === null) return [registered, ...taken];
     const why = `it was silent, and another machine, at ${row.host_ip}, has that name now`;
-    return [nodeEvent(displaced.row, 'renamed', `was renamed from ${row.hostname}: ${why}`, at), registered];
+    return [nodeEvent(displaced.row, 'renamed', `was renamed from ${row.hostname}: ${why}`, at), registered, ...taken];
   }
   return [
     ...(before.hostname === row.hostname ? [] : [nodeEvent(row, 'renamed', `was renamed from ${before.hostname}`, at)]),
     ...(before.host_ip === row.host_ip
       ? []
       : [nodeEvent(row, 'host_ip', `changed its address from ${before.host_ip} to ${row.host_ip}`, at)]),
+    ...taken,
   ];
 }
 
@@ -485,7 +508,12 @@ function observedColumns(
  * (`deployments`) follow; null: all routes follow. Another machine under this name has other containers, and a route must not lead to a
  * port of another machine.
  */
-async function moveRoutes(tx: Tx, node: Pick<Row<'nodes'>, 'id' | 'host_ip'>, deployments: readonly string[] | null): Promise<void> {
+async function moveRoutes(
+  tx: Tx,
+  node: Pick<Row<'nodes'>, 'id' | 'host_ip'>,
+  deployments: readonly string[] | null,
+  at: number,
+): Promise<void> {
   // Raises the versions first: a plan that was made with the old address becomes stale, and this waits for a plan that is being written.
   await tx
     .updateTable('projects')
@@ -508,7 +536,7 @@ async function moveRoutes(tx: Tx, node: Pick<Row<'nodes'>, 'id' | 'host_ip'>, de
   if (deployments !== null && deployments.length === 0) return;
   await tx
     .updateTable('routes')
-    .set({ host_ip: node.host_ip })
+    .set({ host_ip: node.host_ip, published_at: at })
     .where('node_id', '=', node.id)
     .$if(deployments !== null, (query) => query.where('deployment_id', 'in', [...(deployments ?? [])]))
     .execute();

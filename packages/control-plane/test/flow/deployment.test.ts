@@ -4,7 +4,7 @@ import type { ObservedContainer } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import { TERMINAL_STATES } from '@berth/wire/vocabulary';
 import { DomainError } from '../../src/domain/errors.ts';
-import { DEFAULT_LIMITS, type Facts } from '../../src/domain/facts.ts';
+import { DEFAULT_LIMITS, type Facts, type NodeFact } from '../../src/domain/facts.ts';
 import { isEmptyPlan, type Plan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord, RouteRecord } from '../../src/domain/records.ts';
 import { advance, request, stop } from '../../src/flow/deployment.ts';
@@ -848,10 +848,105 @@ const outcome = (row: Row): { to: Row['to']; plan: Plan | null } => {
   }
 };
 
+/** The container of `old()`, and one of another project. */
+const ofD1 = (over: Partial<ObservedContainer> = {}): ObservedContainer => ({
+  id: 'c1',
+  name: 'svc-shop',
+  labels: { 'berth.project': 'p1', 'berth.deployment': 'd1' },
+  host_port: 32_001,
+  state: 'running',
+  ...over,
+});
+const ofBlog = (host_port: number | null, state = 'running'): ObservedContainer =>
+  ofD1({ id: 'cb', name: 'svc-blog', labels: { 'berth.project': 'blog', 'berth.deployment': 'db' }, host_port, state });
+const failedRoute = (given: Partial<Facts>): Plan => {
+  const late = on.published({ route_published_at: NOW - L.routeMs - 1 });
+  return advance(late, { type: 'tick' }, facts({ live: [old(), late], route: routeTo(late), ...given }));
+};
+
+describe('the route of the old version after a failure', () => {
+  const elsewhere = (over: Partial<NodeFact>): NodeFact => node({ id: 'n3', hostname: 'node-3', containers: [ofBlog(32_001)], ...over });
+  const BACK = { set: { deployment_id: 'd1', host_ip: '10.0.0.1', host_port: 32_001 } };
+  const NONE = { remove: { project_id: 'p1' } };
+  it.each<[string, NodeFact[], object]>([
+    ['comes back if its node reports the container there', [node({ containers: [ofD1()] })], BACK],
+    ['follows a port that its node reports', [node({ containers: [ofD1({ host_port: 32_009 })] })], { set: { host_port: 32_009 } }],
+    ['is off while the container is down', [node({ containers: [ofD1({ host_port: null, state: 'exited' })] })], NONE],
+    ['is off while the container is missing', [node()], NONE],
+    [
+      'is off while another project has its port',
+      [node({ containers: [ofD1({ host_port: null, state: 'exited' }), ofBlog(32_001)] })],
+      NONE,
+    ],
+    ['comes back on the node of an agent that reports no containers', [node({ agent_version: null, observed_at: null })], BACK],
+    ['is off if another machine with the address reports the port', [node({ containers: [ofD1()] }), elsewhere({})], NONE],
+    ['comes back if that machine is silent', [node({ containers: [ofD1()] }), elsewhere({ last_seen_at: NOW - 1e6 })], BACK],
+    ['comes back if that machine has another address', [node({ containers: [ofD1()] }), elsewhere({ host_ip: '10.0.0.3' })], BACK],
+    [
+      'comes back if the other container is down',
+      [node({ containers: [ofD1()] }), elsewhere({ containers: [ofBlog(null, 'exited')] })],
+      BACK,
+    ],
+  ])('%s', (_, nodes, route) => {
+    const plan = failedRoute({ nodes });
+    expect(plan.route).toMatchObject(route);
+    expect(plan.storyLines.some((line) => line.deployment_id === 'd1' && line.kind === 'route_withdrawn')).toBe(route === NONE);
+  });
+  it('counts as old, so that a project whose container was observed there later keeps the address', () => {
+    const plan = failedRoute({ nodes: [node({ agent_version: null, observed_at: null })] });
+    expect(plan.route).toMatchObject({ set: { published_at: old().route_published_at } });
+  });
+});
+
+describe('an address that another container has', () => {
+  const taken = (over: Partial<Extract<FlowEvent, { type: 'address_taken' }>> = {}): FlowEvent => ({
+    type: 'address_taken',
+    host_ip: '10.0.0.1',
+    host_port: 32_002,
+    holder: 'svc-blog on node-3',
+    isRouted: false,
+    ...over,
+  });
+  const silent = node({ last_seen_at: NOW - 1e6 });
+  const decide = (event: FlowEvent, given: Partial<Facts> = {}): Plan =>
+    advance(on.running(), event, facts({ live: [on.running()], route: routeTo(on.running()), nodes: [silent], ...given }));
+  it('ends the route of a silent node, and its health says why', () => {
+    const plan = decide(taken());
+    expect(plan.route).toEqual({ remove: { project_id: 'p1' } });
+    expect(changeOf(plan, 'd2').health).toMatchObject({
+      status: 'unknown',
+      detail: 'node-1 is offline; its address 10.0.0.1:32002 now belongs to svc-blog on node-3, so it gets no requests',
+    });
+    expect(plan.storyLines).toMatchObject([{ deployment_id: 'd2', kind: 'route_withdrawn' }]);
+  });
+  it.each<[string, FlowEvent, Partial<Facts>]>([
+    [
+      'its own node reports the container there',
+      taken(),
+      { nodes: [node({ containers: [ofD1({ labels: { 'berth.deployment': 'd2' }, id: 'c2', host_port: 32_002 })] })] },
+    ],
+    ['the route is not the one that was read', taken({ host_port: 32_003 }), {}],
+    ['the address is another one', taken({ host_ip: '10.0.0.3' }), {}],
+    ['a newer version has the route', taken(), { route: routeTo(old()) }],
+    ['the host shows the page of a stopped project', taken(), { route: page(on.running()) }],
+  ])('changes nothing if %s', (_, event, given) => {
+    expect(isEmptyPlan(decide(event, given))).toBe(true);
+  });
+  it('ends the route even then if a later route leads there', () => {
+    const plan = decide(taken({ isRouted: true, holder: 'project blog' }), { nodes: [node()] });
+    expect(plan.route).toEqual({ remove: { project_id: 'p1' } });
+    expect(changeOf(plan, 'd2').health).toMatchObject({
+      status: 'unhealthy',
+      detail: expect.stringContaining('now belongs to project blog'),
+    });
+  });
+});
+
 describe('a proxy that cannot reach the node', () => {
   it('gets the route of the old version again, and the failure names both addresses', () => {
     const before = old();
-    const plan = advance(on.published(), unreachable, facts({ live: [before, on.published()], route: routeTo(on.published()) }));
+    const nodes = [node({ containers: [ofD1()] })];
+    const plan = advance(on.published(), unreachable, facts({ live: [before, on.published()], route: routeTo(on.published()), nodes }));
     expect(plan.route).toMatchObject({ set: { deployment_id: before.id, host_port: before.host_port } });
     const { error } = changeOf(plan, on.published().id);
     expect(error?.message).toContain('https://10.0.0.9');
@@ -1218,7 +1313,8 @@ describe('the replacement of the running version', () => {
   });
   it('restores the old route when the proxy does not apply the new one, and removes the new container', () => {
     const late = on.published({ route_published_at: NOW - L.routeMs - 1 });
-    const plan = advance(late, { type: 'tick' }, facts({ live: [old(), late], route: routeTo(late) }));
+    const nodes = [node({ containers: [ofD1()] })];
+    const plan = advance(late, { type: 'tick' }, facts({ live: [old(), late], route: routeTo(late), nodes }));
     expect(plan.route).toEqual({ set: expect.objectContaining({ deployment_id: 'd1', host_port: 32_001 }) });
     expect(plan.createTasks).toEqual([
       expect.objectContaining({

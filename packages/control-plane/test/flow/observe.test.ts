@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { isEmptyPlan } from '../../src/domain/plan.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import { advance } from '../../src/flow/deployment.ts';
-import { judge, undeployedSettings } from '../../src/flow/observe.ts';
+import { isAsExpected, judge, undeployedSettings } from '../../src/flow/observe.ts';
 import { changeOf, DIGEST, facts, NOW, node, on, project, routeTo, SETTINGS, task } from './fixtures.ts';
 
 /** A reported container without problems. */
@@ -241,6 +241,65 @@ describe('another container has the port of one that is down', () => {
     const plan = seen(d, container({ host_port: 32_007 }), { routed: false });
     expect(plan.route).toMatchObject({ set: { deployment_id: 'd2', host_port: 32_007, host_ip: '10.0.0.1' } });
     expect(seen(d, container(), { routed: false, others: [] }).route).toMatchObject({ set: { host_port: 32_002 } });
+  });
+});
+
+describe('the route of a reported container', () => {
+  const blog = (over: Partial<ObservedContainer> = {}) =>
+    container({ id: 'cb', name: 'svc-blog', labels: { 'berth.deployment': 'db', 'berth.project': 'blog' }, ...over });
+  const node3 = (over = {}) => node({ id: 'n3', hostname: 'node-3', containers: [blog()], ...over });
+  const decide = (seen: ObservedContainer | null, over: Parameters<typeof facts>[0] = {}, d = on.running()) =>
+    advance(d, { type: 'observed', node_id: 'n1', container: seen }, facts({ live: [d], route: routeTo(d), ...over }));
+  const there = [node({ containers: [container()] })];
+
+  it('is published again when the container runs, with the present time', () => {
+    const plan = decide(container(), { route: null, nodes: there });
+    expect(plan.route).toMatchObject({ set: { deployment_id: 'd2', host_port: 32_002, published_at: NOW } });
+  });
+  it('follows a new port as the latest observation', () => {
+    expect(decide(container({ host_port: 32_005 })).route).toMatchObject({ set: { host_port: 32_005, published_at: NOW } });
+  });
+  it('gets the address of its node if it has another one', () => {
+    const plan = decide(container(), { route: { ...routeTo(on.running()), host_ip: '10.0.0.99' }, nodes: there });
+    expect(plan.route).toMatchObject({ set: { host_ip: '10.0.0.1' } });
+  });
+  it('ends while the container is down and another machine has its address and port', () => {
+    const plan = decide(down({ state: 'exited', exit_code: 1 }), { nodes: [node({ containers: [] }), node3()] });
+    expect(plan.route).toEqual({ remove: { project_id: 'p1' } });
+    expect(changeOf(plan, 'd2').health?.detail).toContain('its port 32002 now belongs to svc-blog on node-3, so it gets no requests');
+  });
+  it('is not published while another machine has the address and port, and the health says what to do', () => {
+    const plan = decide(container(), { route: null, nodes: [...there, node3()] });
+    expect(plan.route).toBeNull();
+    expect(changeOf(plan, 'd2').health).toMatchObject({ status: 'unhealthy', detail: expect.stringMatching(/10\.0\.0\.1:32002.*HOST_IP/) });
+    expect(decide(container(), { route: null, nodes: [...there, node3({ last_seen_at: NOW - 1e6 })] }).route).toMatchObject({ set: {} });
+  });
+
+  const isExpected = (seen: ObservedContainer, route: ReturnType<typeof routeTo> | null, d = on.running(), nodes = there) =>
+    isAsExpected(d, nodes[0] as never, seen, route);
+  it('is compared before a report counts as expected', () => {
+    const route = routeTo(on.running());
+    expect(isExpected(container(), route)).toBe(true);
+    expect(isExpected(container(), null)).toBe(false);
+    expect(isExpected(container(), { ...route, host_port: 32_009 })).toBe(false);
+    expect(isExpected(container(), { ...route, host_ip: '10.0.0.9' })).toBe(false);
+    expect(isExpected(container(), { ...route, node_id: 'n9' })).toBe(false);
+    expect(isExpected(container(), { ...route, stopped: true })).toBe(false);
+    expect(isExpected(container(), { ...route, deployment_id: 'd3' })).toBe(true);
+    const detail = 'its container exited; its port 32002 now belongs to svc-blog, so it gets no requests';
+    const ill = on.running({ health: { status: 'unhealthy', since: NOW, detail } });
+    const squatted = [node({ containers: [blog()] })];
+    expect(isExpected(down({ state: 'exited' }), null, ill, squatted)).toBe(true);
+    expect(isExpected(down({ state: 'exited' }), routeTo(ill), ill, squatted)).toBe(false);
+  });
+  it('of a stopped project is its page, or the report is not as expected', () => {
+    const resting = on.running({ stopped_first: 'stopped', health: null });
+    const route = routeTo(resting);
+    expect(isExpected(down({ state: 'exited' }), { ...route, stopped: true }, resting)).toBe(true);
+    expect(isExpected(down({ state: 'exited' }), null, resting)).toBe(true);
+    expect(isExpected(down({ state: 'exited' }), route, resting)).toBe(false);
+    const plan = decide(down({ state: 'exited' }), { project: project({ stopped_at: NOW }) }, resting);
+    expect(plan.route).toEqual({ set: { ...route, stopped: true } });
   });
 });
 

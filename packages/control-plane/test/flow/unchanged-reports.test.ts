@@ -4,7 +4,7 @@ import { beforeEach, expect, test } from 'vitest';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import { driverOn } from './driver.ts';
-import { commit, deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
+import { commit, deploymentIn, NOW, open, projectIn, routeOf } from '../store/fixtures.ts';
 
 let stores: Stores;
 let driver: Driver;
@@ -52,6 +52,7 @@ async function running(): Promise<{ project: string; node: string }> {
     route_published_at: NOW,
     health,
   });
+  await commit(stores, project.id, { route: { set: routeOf(project, 'd1', node?.id ?? '', { host_port: 4000 }) } });
   return { project: project.id, node: node?.id ?? '' };
 }
 const health = async () => (await stores.deployments.get('d1')).health?.status;

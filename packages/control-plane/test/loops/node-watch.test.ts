@@ -10,7 +10,7 @@ import { createDriver, type Driver } from '../../src/flow/drive.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { nodeWatch } from '../../src/loops/node-watch.ts';
 import { facts } from '../flow/fixtures.ts';
-import { deploymentIn, NOW, open, projectIn } from '../store/fixtures.ts';
+import { NOW, commit, deploymentIn, open, projectIn, routeOf } from '../store/fixtures.ts';
 
 const MINUTE = 60_000;
 let stores: Stores;
@@ -38,7 +38,9 @@ async function running(seen: Seen): Promise<void> {
   const node_id = await register(seen);
   const health = { status: 'healthy' as const, since: NOW, detail: null };
   const serves = { node_id, host_port: 4000, route_published_at: NOW, finished_at: NOW, health };
-  await deploymentIn(stores, await projectIn(stores), 'd1', { status: 'running', ...serves });
+  const project = await projectIn(stores);
+  await deploymentIn(stores, project, 'd1', { status: 'running', ...serves });
+  await commit(stores, project.id, { route: { set: routeOf(project, 'd1', node_id, { host_port: 4000 }) } });
 }
 /** The node registers every 30 s, and the loop runs. */
 async function pass(minutes: number, seen: Seen): Promise<void> {

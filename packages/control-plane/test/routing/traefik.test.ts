@@ -5,6 +5,8 @@ import type { PublishedRoute } from '../../src/domain/stores.ts';
 import { type DynamicConfig, dynamicConfig, type RoutingSettings } from '../../src/routing/traefik.ts';
 
 const SETTINGS: RoutingSettings = { baseDomain: 'berth.test', authServiceUrl: 'http://auth:4180', acmeResolver: 'letsencrypt' };
+/** Each project has a port of its own. */
+const portOf = (name: string): number => 32_001 + (Buffer.from(name).reduce((sum, byte) => sum + byte, 0) % 4096) - 442;
 const route = (over: Partial<PublishedRoute> = {}): PublishedRoute => ({
   project_id: 'p1',
   project_name: 'shop',
@@ -12,7 +14,7 @@ const route = (over: Partial<PublishedRoute> = {}): PublishedRoute => ({
   node_id: 'n1',
   domain_prefix: 'store',
   host_ip: '10.0.0.1',
-  host_port: 32_001,
+  host_port: portOf(over.project_name ?? 'shop'),
   published_at: 1,
   auth_required: false,
   ...over,
@@ -161,5 +163,50 @@ describe('robustness', () => {
         (shuffled) => dynamicConfig(shuffled, SETTINGS).bytes === dynamicConfig(many, SETTINGS).bytes,
       ),
     );
+  });
+});
+
+describe('two routes with one address', () => {
+  const shop = route({ host_port: 32_768, published_at: 1, domains: ['shop.example'] });
+  const blog = (over: Partial<PublishedRoute> = {}): PublishedRoute =>
+    route({
+      project_id: 'p2',
+      project_name: 'blog',
+      deployment_id: 'd2',
+      domain_prefix: 'blog',
+      host_port: 32_768,
+      published_at: 2,
+      ...over,
+    });
+  it('only the later one is published, under every host, and the other project is named', () => {
+    const built = dynamicConfig([shop, blog()], SETTINGS);
+    const { http } = JSON.parse(built.bytes) as DynamicConfig;
+    expect(Object.keys(http.services)).toEqual(['blog']);
+    expect(built.bytes).not.toContain('shop');
+    expect([...built.deployments.keys()]).toEqual(['d2']);
+    expect(built.problems).toEqual(['shop: its address 10.0.0.1:32768 now belongs to project blog']);
+    expect(built.collisions).toEqual([{ deployment_id: 'd1', host_ip: '10.0.0.1', host_port: 32_768, holder: 'project blog' }]);
+  });
+  it.each<[string, PublishedRoute]>([
+    ['another port', blog({ host_port: 32_769 })],
+    ['another address', blog({ host_ip: '10.0.0.2' })],
+    ['the page of a stopped project', blog({ stopped: true })],
+  ])('%s is no collision', (_, other) => {
+    expect(dynamicConfig([shop, other], SETTINGS)).toMatchObject({ problems: [], collisions: [] });
+  });
+  it.each([
+    ['fd00::1', 'FD00:0:0::0001'],
+    ['10.0.0.1', '::ffff:10.0.0.1'],
+    ['node-1.lan', 'Node-1.LAN'],
+  ])('%s and %s are one address', (one, other) => {
+    expect(dynamicConfig([{ ...shop, host_ip: one }, blog({ host_ip: other })], SETTINGS).collisions).toHaveLength(1);
+  });
+  it('routes of the same moment leave one of them, and three leave one', () => {
+    const third = blog({ project_id: 'p3', project_name: 'wiki', deployment_id: 'd3', domain_prefix: 'wiki' });
+    for (const order of [
+      [shop, blog(), third],
+      [third, blog(), shop],
+    ])
+      expect([...dynamicConfig(order, SETTINGS).deployments.keys()]).toEqual(['d2']);
   });
 });

@@ -136,7 +136,7 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
                 { value: 'stderr', label: 'stderr' },
               ]}
             />
-            <Checkbox label={`Times (${zoneAt(new Date())})`} value={times} onChange={setTimes} />
+            <Checkbox label="Times" value={times} onChange={setTimes} />
             <Button size="xs" onClick={download}>
               Download
             </Button>
@@ -144,7 +144,8 @@ export function LogView({ lines, label, follow, notes = [], file, linkable = fal
         </Row>
         <Text size="xs" tone="quiet">
           {isSearch && `${matches.toLocaleString('en')} of `}
-          {countText(lines.length, 'line')}{' '}
+          {countText(lines.length, 'line')}
+          {times && `, times in ${zoneAt(new Date())}`}{' '}
           {linkable && top?.kind === 'line' && (
             <Copy text={new URL(addressOf(top.id), location.href).href} label="Copy link to the first visible line">
               Copy link

@@ -30,13 +30,13 @@ export const ENGINE_ROWS: readonly Row[] = [
   restarted(
     'SIGTERM',
     'engine restarted cleanly',
-    'its containers start on new ports; the agent reports them and the routes follow within 60 s',
+    'its containers keep their ports, so each route leads to its own container as soon as that runs again',
   ),
   restarted('power-cut', 'engine and containers killed at once (power cut)', 'the same'),
   restarted(
     'SIGKILL',
     'engine alone killed with SIGKILL',
-    'engine 20.10 stops the surviving containers; the agent starts those that it had seen running, and the routes follow',
+    'engine 20.10 stops the surviving containers; the agent starts those that it had seen running, on the same ports',
     true,
   ),
   {

@@ -16,7 +16,7 @@ import type { NodeChangeLog } from '../node-changes.ts';
 import { pageOf } from '../page.ts';
 import { byOf } from './deployments.ts';
 import { maySee, volumesView } from './volumes.ts';
-import { copyView, diskView, drainView, nodeView, unmanagedView } from '../views.ts';
+import { addressTakenView, copyView, diskView, drainView, nodeView, unmanagedView } from '../views.ts';
 
 export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeChangeLog }): void {
   const { stores, driver, changes, limits, now, nodeChanges } = deps;
@@ -24,6 +24,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
   /** Converts nodes, with their quarantined containers, requested copies and the progress of a drain. */
   async function views(nodes: readonly NodeRecord[], access: ProjectAccess): Promise<Node[]> {
     const deploymentIds = new Set(nodes.flatMap((n) => n.containers.flatMap((c) => c.labels[LABELS.deployment] ?? [])));
+    const all = await stores.nodes.all('deploy');
     const knownIds = new Set((await stores.deployments.getMany([...deploymentIds])).map((d) => d.id));
     const copies = await stores.tasks.syncsOf(
       nodes.map((n) => n.id),
@@ -45,6 +46,7 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
         .map((node) => ({ ...node, containers: node.containers.filter(isSeen) }))
         .map(async (node) => ({
           ...nodeView(node, now(), limits),
+          address_taken: addressTakenView(node, all, now(), limits),
           quarantined: node.containers.filter((c) => !knownIds.has(c.labels[LABELS.deployment] ?? '')).map((c) => c.name),
           copying: (copies.get(node.id) ?? []).map(copyView),
           unmanaged: shown.filter((c) => c.node_id === node.id).map((c) => unmanagedView(c, node.hostname)),

@@ -1,9 +1,10 @@
 /**
- * Nodes that are reconciled: every container on the node is as its deployment wants it. An agent that reports nothing new then costs
- * no query. docs/adr/0010-what-our-performance-goals-cost.md has the gain.
+ * Nodes that are reconciled: every container on the node is as its deployment wants it, and every route leads to its own container. An
+ * agent that reports nothing new then costs no query. docs/adr/0010-what-our-performance-goals-cost.md has the gain.
  *
  * Entry: `startReconciledQuery`, after a query showed that this is true for the node.
- * Exit: a commit that touches the node (`onCommit`), news of the node (`forget`), a commit of another control plane (`watch`).
+ * Exit: a commit that touches the node or a route at its address (`onCommit`), news of the node (`forget`), a commit of another control
+ * plane (`watch`).
  * Invariant: no commit that this process knows of touched the node since its query began.
  *
  * With one control plane, every change of deployments passes `onCommit`, so the cache is exact. With several control planes, an entry
@@ -20,7 +21,7 @@ import { LIVE_STATES } from '../states.ts';
 const WATCH_MS = 10_000;
 
 /** `containers`: the reported array itself; another report is another array. `deployments`, `projects`: ids. */
-type Reconciled = { containers: NodeRecord['containers']; deployments: string[]; projects: Set<string> };
+type Reconciled = { containers: NodeRecord['containers']; host_ip: string; deployments: string[]; projects: Set<string> };
 type DeploymentKey = { id: string; project_id: string };
 
 export type NodeQueryCache = {
@@ -48,6 +49,11 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
   function dropReconciled(nodeId: string): void {
     for (const id of reconciled.get(nodeId)?.deployments ?? []) if (nodeOf.get(id) === nodeId) nodeOf.delete(id);
     reconciled.delete(nodeId);
+  }
+
+  /** Drops the nodes that may have a container of the project, or one at the address of its new route. */
+  function dropRouted(projectId: string, host_ip: string | null): void {
+    for (const [nodeId, one] of [...reconciled]) if (one.projects.has(projectId) || one.host_ip === host_ip) dropReconciled(nodeId);
   }
 
   async function dropChangedProjects(): Promise<void> {
@@ -82,6 +88,7 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
         dropReconciled(node.id);
         reconciled.set(node.id, {
           containers: node.containers,
+          host_ip: node.host_ip,
           deployments: deployments.map((d) => d.id),
           projects: new Set(deployments.map((d) => d.project_id)),
         });
@@ -93,6 +100,7 @@ export function createNodeQueryCache(db: Database): NodeQueryCache {
       for (const { id } of plan.changeDeployments) dropReconciled(nodeOf.get(id) ?? '');
       for (const id of nodes) dropReconciled(id);
       dropReconciled(plan.createDeployment?.node_id ?? '');
+      if (plan.route !== null) dropRouted(plan.project.id, 'set' in plan.route ? plan.route.set.host_ip : null);
     },
     forget: dropReconciled,
     async watch() {

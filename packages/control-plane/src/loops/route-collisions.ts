@@ -1,0 +1,14 @@
+/**
+ * Ends routes that the proxy's configuration omits because a later route leads to the same address (routing/traefik.ts). The health and the
+ * story of their deployments then say so, and the next report that shows their own container publishes them again.
+ */
+import type { LoopDeps } from './deps.ts';
+
+export const routeCollisions =
+  ({ source, driver }: LoopDeps) =>
+  async (signal: AbortSignal): Promise<void> => {
+    for (const { deployment_id, ...taken } of source.current().collisions) {
+      if (signal.aborted) return;
+      await driver.advance(deployment_id, { type: 'address_taken', ...taken, isRouted: true });
+    }
+  };
