@@ -286,7 +286,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     };
     const stops = all('reported').filter((e) => e.kind === 'retire' && e.status === 'completed');
     const moves = groupBy(all('moved'), (e) => e.deployment);
-    const projects = new Map([...all('reporting'), ...all('accepted')].map((e) => [e.deployment, e.project]));
+    const projects = new Map([...all('reporting'), ...all('read')].map((e) => [e.deployment, e.project]));
     const hasGoneLive = (of: string, from: number, to: number): boolean =>
       all('moved').some((e) => e.to === 'running' && e.at > from && e.at <= to && projects.get(e.deployment) === projects.get(of));
     for (const [deployment, steps] of moves)
