@@ -17,7 +17,7 @@ const LEAST_MS = 1_000;
 export type CheckFailure = { output: string; isFinal: boolean };
 
 /**
- * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or `until` (monotonic clock) has come. Rejects
+ * Runs the check until it passes, the engine calls the container healthy (null) or unhealthy, or `until` (monotonic) has come. Rejects
  * with the reason when the signal aborts.
  */
 export async function untilChecked(
