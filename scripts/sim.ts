@@ -13,6 +13,8 @@ const USAGE = `npm run sim -- [options]
   --repeat N     runs each seed N times: on PostgreSQL the same seed is not the same run
   --trace        prints every event of the history as a JSON line
   --plant NAME   plants a bug: ${Object.keys(PLANTS).join(', ')}
+  --crowded      four projects on one or two nodes in each run
+  --restless     people change their minds in each run
   --postgres     runs two control planes on a private PostgreSQL; locks and sockets are not seeded
   --at-once N    runs N seeds at the same time (default 1; with --postgres 3)`;
 
@@ -25,6 +27,8 @@ const { values } = parseArgs({
     plant: { type: 'string', default: 'none' },
     trace: { type: 'boolean', default: false },
     postgres: { type: 'boolean', default: false },
+    crowded: { type: 'boolean', default: false },
+    restless: { type: 'boolean', default: false },
     'at-once': { type: 'string' },
     help: { type: 'boolean', default: false },
   },
@@ -44,11 +48,17 @@ if (reason !== undefined) refuse(`--postgres: ${reason}`);
 
 const began = performance.now();
 const sum = { violations: 0, deployments: 0, events: 0, simulatedMs: 0 };
-const flags = `${values.postgres ? ' --postgres' : ''}${plant === 'none' ? '' : ` --plant "${plant}"`}`;
+const flags = `${values.crowded ? ' --crowded' : ''}${values.restless ? ' --restless' : ''}${values.postgres ? ' --postgres' : ''}${plant === 'none' ? '' : ` --plant "${plant}"`}`;
 const server = values.postgres ? await startPostgres() : undefined;
 try {
   const database = server === undefined ? {} : { database: await onPostgres(server) };
-  const options = { plant, ...database, ...(values.trace ? { trace: (event: object) => console.log(JSON.stringify(event)) } : {}) };
+  const favoured = { ...(values.crowded ? { crowded: 1 } : {}), ...(values.restless ? { restless: true } : {}) };
+  const options = {
+    plant,
+    ...favoured,
+    ...database,
+    ...(values.trace ? { trace: (event: object) => console.log(JSON.stringify(event)) } : {}),
+  };
   const waiting = Array.from({ length: count * repeat }, (_, i) => from + (i % count));
   await Promise.all(Array.from({ length: atOnce }, () => work(waiting, options)));
 } finally {

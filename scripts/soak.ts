@@ -1,7 +1,8 @@
 /**
  * npm run soak: redeploys a project again and again behind the real Traefik, while a client sends 50 requests per second and opens
  * streams. `--minutes N` also kills Berth's processes with -9 at random: control plane, relay, gateway, builders and nodes.
- * `--redeploys N` redeploys N times and kills nothing. The history is checked against the invariants (docs/invariants.md).
+ * `--redeploys N` redeploys N times and kills nothing. Three more projects run on the same node, and no host may show another one. The
+ * history is checked against the invariants (docs/invariants.md).
  * Exits with 0 when no request failed and no invariant was broken. Prints the results and the seed of the kills.
  */
 import { request } from 'node:https';
@@ -17,7 +18,8 @@ import { startProber } from '@berth/testbed/prober';
 import { waitFor } from '@berth/testbed/wait';
 import { createQuery } from '../test/faults/lib/database.ts';
 import { createRecorder, type Recorder } from '../test/faults/lib/recorder.ts';
-import { startWorld, versionOf, whyNot, type World } from '../test/e2e/world.ts';
+import { loadText, startHostLoad } from '../test/faults/lib/host-load.ts';
+import { pageApp, startWorld, versionOf, whyNot, type World } from '../test/e2e/world.ts';
 
 const { values } = parseArgs({
   options: { minutes: { type: 'string' }, redeploys: { type: 'string' }, seed: { type: 'string' } },
@@ -28,6 +30,7 @@ const seed = Number(values.seed ?? Date.now() % 1_000_000);
 const STREAMS = 10;
 const STREAM_SECONDS = 3;
 const LEASE_MS = 6_000;
+const NEIGHBOURS = ['north', 'east', 'south'];
 
 /** An application that answers at once and as a stream of 3 s, and ends at once on SIGTERM: only the drain protects its requests. */
 const app = (version: number): Record<string, string> => ({
@@ -245,6 +248,17 @@ async function main(): Promise<void> {
     if (first.status !== 'running') throw new Error(`the first version is ${first.status}: ${first.error?.message}`);
     const prober = startProber({ entry: berth.entry, host: `soak.${berth.baseDomain}`, perSecond: 50, versionOf });
     const streams = startStreams(world, 'soak');
+    for (const name of NEIGHBOURS) {
+      const source = await git.createRepo(name, pageApp(name));
+      const neighbour = await berth.createProject({ name, git_url: source.url, domain_prefix: name });
+      const d = await berth.settled(await berth.deploy(neighbour), 180_000);
+      if (d.status !== 'running') throw new Error(`project ${name} is ${d.status}: ${d.error?.message}`);
+    }
+    const pages = new Map([['soak', /^version \d+$/], ...NEIGHBOURS.map((name) => [name, new RegExp(`^version ${name}$`)] as const)]);
+    const hosts = startHostLoad(
+      { pages, get: (prefix) => berth.get(prefix) },
+      { perSecond: 10, wrong: (prefix, by) => recorder.record({ type: 'shown', project: prefix, by }) },
+    );
     const victims = [berth.controlPlane, berth.relay, berth.gateway, ...Object.values(berth.agents)].filter((s) => s !== undefined);
     const killer = redeploys === null ? startKiller(victims) : null;
 
@@ -263,6 +277,7 @@ async function main(): Promise<void> {
     const killed = await killer?.stop();
     printLine('the last redeployment has ended; waiting until everything is idle');
     const { complete, broken } = await streams.stop();
+    const compared = await hosts.stop();
     const report = await prober.stop();
     for (const failure of report.failures) violated(`a request failed: ${failure}`);
     for (const stream of broken) violated(`a stream was cut: ${stream}`);
@@ -275,6 +290,7 @@ async function main(): Promise<void> {
     printLine(
       `requests: ${report.sent}, ${report.failed} failed, ${report.stale} stale; p50 ${report.p50.toFixed(1)} ms, p99 ${report.p99.toFixed(1)} ms`,
     );
+    printLine(`hosts of ${pages.size} projects: ${loadText(compared)}`);
     printLine(`streams: ${complete} complete, ${broken.length} cut`);
     printLine(`${violations.length} violations`);
   } finally {

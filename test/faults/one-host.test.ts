@@ -5,14 +5,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type HostLoad, type Hosts, loadText, underLoad } from './lib/host-load.ts';
 import { pageApp, startWorld, whyNot, type World } from '../e2e/world.ts';
 
 const HOSTS = ['p1', 'p2', 'p3', 'p4'];
 const PER_SECOND = 50;
 const ROUNDS = 10;
-const wanted = (host: string): string => `version ${HOSTS.indexOf(host) + 1}`;
 
-type Seen = { right: number; none: number; wrong: string[] };
 const reason = await whyNot('traefik');
 describe.skipIf(reason !== undefined)('the host of a project', () => {
   let world: World;
@@ -33,49 +32,22 @@ describe.skipIf(reason !== undefined)('the host of a project', () => {
   }, 600_000);
   afterAll(() => world?.stop(), 120_000);
 
-  const page = (host: string): Promise<string | null> =>
-    world.berth.get(host, '/', { timeoutMs: 3_000 }).then(
-      ({ status, body }) => (status === 200 ? body.trim() : null),
-      () => null,
-    );
-
-  /** Requests every host while `during` runs, and until all of them show their own page again. */
-  async function underLoad(during: () => Promise<void>): Promise<Seen> {
-    const seen: Seen = { right: 0, none: 0, wrong: [] };
-    const running = new Set<Promise<void>>();
-    let isOver = false;
-    async function load(host: string): Promise<void> {
-      while (!isOver) {
-        const request = page(host).then((body) => {
-          if (body === null) seen.none += 1;
-          else if (body === wanted(host)) seen.right += 1;
-          else seen.wrong.push(`${host} showed ${body}`);
-        });
-        running.add(request);
-        void request.finally(() => running.delete(request));
-        await sleep(1_000 / PER_SECOND);
-      }
-    }
-    const loads = HOSTS.map(load);
-    try {
-      await during();
-      await waitFor(
-        'every host shows its own project again',
-        async () => (await Promise.all(HOSTS.map(async (host) => (await page(host)) === wanted(host)))).every(Boolean),
-        { deadlineMs: 90_000 },
-      );
-    } finally {
-      isOver = true;
-      await Promise.all([...loads, ...running]);
-    }
-    return seen;
+  const hosts: Hosts = {
+    pages: new Map(HOSTS.map((host, i) => [host, new RegExp(`^version ${i + 1}$`)])),
+    get: (host) => world.berth.get(host, '/', { timeoutMs: 3_000 }),
+  };
+  const shows = async (host: string): Promise<boolean> => hosts.pages.get(host)?.test((await hosts.get(host)).body.trim()) === true;
+  async function seenDuring(what: string, during: () => Promise<unknown>): Promise<HostLoad> {
+    const load = await underLoad(hosts, during, { perSecond: PER_SECOND });
+    console.log(`${what}: ${loadText(load)}`);
+    return load;
   }
   const agent = () => world.berth.agents['node-1'] ?? expect.fail('no agent');
   const restart = async (): Promise<void> => world.engine.faults?.restartDaemon('SIGTERM');
 
   it('shows no other project in ten restarts of the engine', { timeout: 1_200_000 }, async () => {
-    const all: Seen[] = [];
-    for (let i = 0; i < ROUNDS; i += 1) all.push(await underLoad(restart));
+    const all: HostLoad[] = [];
+    for (let i = 1; i <= ROUNDS; i += 1) all.push(await seenDuring(`restart ${i}`, restart));
     expect(all.flatMap(({ wrong }) => wrong)).toEqual([]);
     expect(all.every(({ right }) => right > 0)).toBe(true);
   });
@@ -105,15 +77,16 @@ describe.skipIf(reason !== undefined)('the host of a project', () => {
         await world.berth.controlPlane.stop();
         await agent().stop();
         await restart();
-        await waitFor('every host shows its own project without Berth', async () => (await page('p1')) === wanted('p1'), {
+        await waitFor('every host shows its own project without Berth', () => shows('p1'), {
           deadlineMs: 90_000,
         });
         await world.berth.controlPlane.start();
         await agent().start();
       },
     ],
-  ])('shows no other project when %s', { timeout: 600_000 }, async (_, during) => {
-    const { wrong, right } = await underLoad(during);
+    ['the power is cut', async () => world.engine.faults?.restartDaemon('power-cut')],
+  ])('shows no other project when %s', { timeout: 600_000 }, async (what, during) => {
+    const { wrong, right } = await seenDuring(what, during);
     expect(wrong).toEqual([]);
     expect(right).toBeGreaterThan(0);
   });

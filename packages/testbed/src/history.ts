@@ -71,9 +71,13 @@ export type Happening =
   | (Asked & { type: 'reported'; task: string; kind: string; deployment: string; lease: Lease; status: string; content: string })
   /** An agent is about to report that it observes this container at this address. */
   | { type: 'observing'; node: string; project: string; deployment: string; address: string }
+  /** The control plane answered a report that shows this container at this address. */
+  | { type: 'told'; project: string; address: string }
+  /** A machine has this address from now on. Another one may have had it. */
+  | { type: 'addressed'; machine: string; host: string }
   /**
    * A container changed. `task`: by a retire or deploy task. `contract`: by a contract-only agent, which replaces containers by itself.
-   * `outside`: by the engine or a person.
+   * `outside`: by the engine or a person. `keeps_port`: its agent chose the port, which stays its own until the container is removed.
    */
   | {
       type: 'container';
@@ -84,11 +88,17 @@ export type Happening =
       project: string;
       deployment: string;
       address: string | null;
+      keeps_port?: boolean;
     }
-  /** A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page of a stopped project instead. */
-  | { type: 'routed'; proxy: string; routes: Record<string, string>; pages?: string[] }
+  /**
+   * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page of a stopped project
+   * instead. `asked`: when it sent its request for them.
+   */
+  | { type: 'routed'; proxy: string; routes: Record<string, string>; pages?: string[]; asked?: number }
   /** A request from outside, and the deployment that answered it. */
   | (Asked & { type: 'served'; project: string; deployment: string })
+  /** The application that answered a request to the host of `project` said that it belongs to `by`. */
+  | { type: 'shown'; project: string; by: string }
   /** The control plane ended a lease. */
   | { type: 'taken_away'; task: string; lease: Lease; why: string }
   /** A client read a delivery of a push. `push`: the forge's own id of it, which repeated deliveries share. */

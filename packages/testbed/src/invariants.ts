@@ -22,6 +22,7 @@ export const INVARIANTS = {
   'old-serves': 'an old version serves until the new one is routed',
   'route-observed': 'a route points only at a port that was observed',
   'running-is-routed': 'running means that the proxy serves it',
+  'own-host': 'a host is never answered by another project’s container',
   'terminal-stays': 'a terminal state never changes',
   'acknowledged-stays': 'an acknowledged write is never lost',
   'report-once': 'the same report twice has one effect',
@@ -43,6 +44,8 @@ export type Violation = { invariant: InvariantId; at: number; message: string };
 const SENDING_MS = 10_000;
 /** A message may arrive this late, and twice. */
 const LATE_MS = 10_000;
+/** Some time after a report was answered, its effect is in the configuration. With several control planes: 10 s later (docs/adr/0008). */
+const TOLD_MS = 5_000;
 
 type Of<T extends HistoryEvent['type']> = Extract<HistoryEvent, { type: T }>;
 
@@ -64,6 +67,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkLeases();
   checkReports();
   checkContainersAndRoutes();
+  checkHosts();
   checkUptime();
   checkPushes();
   checkStatuses();
@@ -390,6 +394,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     let upSince = 0;
     const everServed = new Map<string, Set<string>>();
     const containers = new Map<string, Of<'container'>>();
+    /** The first cause of each container. */
+    const causes = new Map<string, Of<'container'>['cause']>();
     const starts = groupBy(
       all('container').filter((e) => e.change === 'started'),
       (e) => e.deployment,
@@ -484,7 +490,11 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       }
       if (down) containers.delete(e.container);
       // A restart by the engine does not change which actor started the container.
-      else containers.set(e.container, { ...e, cause: containers.get(e.container)?.cause ?? e.cause });
+      else {
+        const cause = e.change === 'moved' ? (causes.get(e.container) ?? e.cause) : e.cause;
+        causes.set(e.container, cause);
+        containers.set(e.container, { ...e, cause });
+      }
     }
     function startedAlone(e: Of<'container'>): void {
       // The node was deleted by force: its agent could not be informed in time.
@@ -538,6 +548,70 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         }
       }
     }
+  }
+
+  /**
+   * Compares every route with the container that has its address at that moment. A port that its agent chose stays right whoever runs. A
+   * port that the engine chose, and an address that another machine had before, may lead to another project until the control plane
+   * has got a report of the container there.
+   */
+  function checkHosts(): void {
+    const present = new Map<string, Of<'container'>>();
+    const machines = new Map<string, Set<string>>();
+    const served = new Map<string, Record<string, string>>();
+    /** Address, and the time since which the control plane knows whose container is there. */
+    const told = new Map<string, number>();
+    const sending = new Map<string, Of<'reporting'>>();
+    const toldMs = new Set(all('serving').map((e) => e.name)).size > 1 ? TOLD_MS + 10_000 : TOLD_MS;
+    const leave = (container: string): void => {
+      for (const [address, c] of present)
+        if (c.container === container) {
+          present.delete(address);
+          told.delete(address);
+        }
+    };
+    const tell = (project: string, address: string, at: number): void => {
+      if (present.get(address)?.project === project && !told.has(address)) told.set(address, at);
+    };
+    const isOwn = ({ address, keeps_port }: Of<'container'>): boolean =>
+      keeps_port === true && (machines.get(address?.slice(0, address.lastIndexOf(':')) ?? '')?.size ?? 1) < 2;
+    const compare = (at: number, toldBefore: number): void => {
+      for (const [proxy, routes] of served)
+        for (const [project, address] of Object.entries(routes)) {
+          const other = present.get(address);
+          if (other === undefined || other.project === project) continue;
+          if (isOwn(other) || (told.get(address) ?? Infinity) <= toldBefore)
+            broken('own-host', at, `project ${project}: ${proxy} sends its requests to ${address}, where ${other.project} answers`);
+        }
+    };
+    for (const e of history)
+      if (e.type === 'addressed') upsert(machines, e.host).add(e.machine);
+      else if (e.type === 'container') {
+        leave(e.container);
+        if ((e.change === 'started' || e.change === 'moved') && e.address !== null) {
+          present.set(e.address, e);
+          told.delete(e.address);
+        }
+        compare(e.at, -Infinity);
+      } else if (e.type === 'told') tell(e.project, e.address, e.at);
+      else if (e.type === 'reporting') sending.set(e.task, e);
+      else if (e.type === 'reported') {
+        const { project, address } = sending.get(e.task) ?? { project: '', address: null };
+        if (address !== null) tell(project, address, e.at);
+      } else if (e.type === 'routed') {
+        const owners = groupBy(Object.entries(e.routes), ([, address]) => address);
+        for (const [address, projects] of owners)
+          if (projects.length > 1)
+            broken(
+              'own-host',
+              e.at,
+              `${e.proxy} has one address, ${address}, for the projects ${projects.map(([id]) => id).join(' and ')}`,
+            );
+        served.set(e.proxy, e.routes);
+        compare(e.at, (e.asked ?? e.at) - toldMs);
+      } else if (e.type === 'shown' && e.by !== e.project)
+        broken('own-host', e.at, `the host of project ${e.project} was answered by ${e.by}`);
+      else if (e.type === 'ended') compare(e.at, e.at);
   }
 }
 

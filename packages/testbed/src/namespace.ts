@@ -29,7 +29,7 @@ export interface Namespace {
   /** Returns the absolute path, from here, of a path inside. */
   inside(path: string): string;
   /** Returns the process ids, seen from here, of all processes inside except the first. */
-  processes(): Promise<number[]>;
+  processes(): number[];
   /** Pulls the cable (false) or plugs it in (true). */
   connect(on: boolean): Promise<void>;
   stop(): Promise<void>;

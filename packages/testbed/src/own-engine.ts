@@ -110,8 +110,8 @@ async function endAll(namespace: Namespace): Promise<void> {
   let remaining: number[] = [];
   await waitFor(
     'every process of the engine has ended',
-    async () => {
-      remaining = await namespace.processes();
+    () => {
+      remaining = namespace.processes();
       for (const pid of remaining) signalProcess(pid, 'SIGKILL');
       return remaining.length === 0;
     },

@@ -1,6 +1,5 @@
 // Finds the processes of a pid namespace, and starts a program inside one that behaves like any other process of ours.
-import { readFileSync } from 'node:fs';
-import { readdir, readlink } from 'node:fs/promises';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Argv, isRunning, type RunningProcess, signalProcess, startProcess, type StartOptions, statOf } from './process.ts';
 import { GiveUp, waitFor } from './wait.ts';
@@ -66,17 +65,20 @@ function describeProcess(pid: number): string {
 
 /**
  * Returns every other process of a process' pid namespace and of the namespaces created inside it (containers). A process that has
- * ended is none of them, although it is listed until its parent reads its exit code.
+ * ended is none of them, although it is listed until its parent reads its exit code. Does not wait between two processes: where a test
+ * sends many requests, each wait is a turn of a busy event loop, and hundreds of them outlast the deadline of a power cut.
  */
-export async function membersOf(pid: number): Promise<number[]> {
-  const wanted = await readlink(`/proc/${pid}/ns/pid`);
+export function membersOf(pid: number): number[] {
+  const wanted = readlinkSync(`/proc/${pid}/ns/pid`);
   const children = new Map<number, number[]>();
   const members = new Set<number>();
-  for (const id of (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)) {
+  for (const id of readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)) {
     try {
       const parent = Number(statOf(id)[1]);
       children.set(parent, [...(children.get(parent) ?? []), id]);
-      if ((await readlink(`/proc/${id}/ns/pid`)) === wanted) members.add(id);
+      if (readlinkSync(`/proc/${id}/ns/pid`) === wanted) members.add(id);
     } catch (error) {
       // The process ended meanwhile, or we may not read it: then it does not belong to the namespace.
       if (!['ENOENT', 'ESRCH', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;

@@ -27,6 +27,8 @@ export type AgentDeps = {
   hostname: string;
   role: 'builder' | 'deploy';
   engine: Engine;
+  /** Whether it chooses the ports of its containers. Agents of the previous version let the engine choose. */
+  keepsPort: boolean;
   /** Error of its clock, in ms. */
   skewMs: number;
   /** Whether it asks for a node secret. */
@@ -58,7 +60,7 @@ const failed = (code: string): Product => ({ report: { status: 'failed', result:
 const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
 
 export function createAgent(deps: AgentDeps): Agent {
-  const { world, history, controlPlane, engine } = deps;
+  const { world, history, controlPlane, engine, keepsPort } = deps;
   const { random } = world;
   const own = createRandom(random.int(1, 1e9));
   /** Agents of the previous version do not report their engine. */
@@ -79,7 +81,7 @@ export function createAgent(deps: AgentDeps): Agent {
   let cached: CachedDataset[] = [];
 
   function start(): void {
-    if (life.alive) return;
+    if (life.alive || engine.isOff()) return;
     life = { name: deps.hostname, alive: true };
     live(life).catch((error: unknown) => history.record({ type: 'internal_error', message: `${deps.hostname}: ${String(error)}` }));
   }
@@ -159,6 +161,7 @@ export function createAgent(deps: AgentDeps): Agent {
                 name: c.name,
                 labels: { [LABELS.project]: c.project, [LABELS.deployment]: c.deployment, [LABELS.node]: c.node },
                 host_port: c.running ? c.port : null,
+                ...(keepsPort ? { port_fixed: c.keepsPort } : {}),
                 state: c.running ? 'running' : 'exited',
                 started_at: new Date(c.startedAt).toISOString(),
               })),
@@ -176,6 +179,8 @@ export function createAgent(deps: AgentDeps): Agent {
       knownAt = world.now();
       const listed = new Set((containers ?? []).flatMap((c) => (c.running ? [c.id] : [])));
       if (engine.up) for (const c of engine.list()) if (c.running && listed.has(c.id)) engine.disk.writes(c.id, c.deployment);
+      for (const c of containers ?? [])
+        if (c.running) history.record({ type: 'told', project: c.project, address: `${body.host_ip}:${c.port}` });
       lastAnswerAt = new Date(node.last_seen_at).toISOString();
     }
 
@@ -418,6 +423,7 @@ export function createAgent(deps: AgentDeps): Agent {
           generation: payload.generation,
           node: task.node_id,
           holder,
+          keepsPort,
         },
         'task',
       );

@@ -68,6 +68,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
         generation: payload.generation,
         node: task.node_id,
         holder: { task: task.id, attempt: 0 },
+        keepsPort: false,
       };
       const container = engine.run(spec, 'contract');
       engine.keepUp(container.id);
@@ -87,7 +88,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
     knownAt: () => 0,
     life: () => life,
     start() {
-      if (life.alive) return;
+      if (life.alive || engine.isOff()) return;
       life = { name: hostname, alive: true };
       live(life).catch((error: unknown) => history.record({ type: 'internal_error', message: `${hostname}: ${String(error)}` }));
     },

@@ -193,7 +193,7 @@ export function createControlPlane(deps: {
     const pause = (attempt: number): Promise<void> => world.sleep(world.random.int(1, 2 ** Math.min(attempt + 1, 7)), mine);
     const driverDeps = { stores, changes, limits: LIMITS, platform: PLATFORM, now, uptime, pause, newId, cacheIndex: createCacheIndex() };
     const driver = plant.driver(createDriver(driverDeps), stores, world);
-    const source = createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG });
+    const source = plant.source(createConfigSource({ routes: stores.routes, changes, settings: ROUTING, now, log: LOG }));
     api = endpoints(stores, driver, changes, source, uptime);
     tellServing();
     for (const { topic, listener } of kept) changes.on(topic, listener);

@@ -1,6 +1,10 @@
-/** A container engine with all containers of one machine. It outlives its agent, and a restart changes its ports. */
+/**
+ * A container engine with all containers of one machine. It outlives its agent. A restart changes the ports that the engine chose, and
+ * keeps those that an agent chose.
+ */
 import type { History } from '@berth/testbed/history';
 import { createDisk, type Disk } from './disk.ts';
+import { createRandom } from './random.ts';
 import type { World } from './world.ts';
 
 export type Container = {
@@ -14,6 +18,8 @@ export type Container = {
   /** The attempt that owns it, shown by its name: an agent that adopts it renames it (packages/agent/src/tasks/attempt-container.ts). */
   holder: { task: string; attempt: number };
   port: number;
+  /** Its agent chose the port, which stays its own until it is removed. */
+  keepsPort: boolean;
   startedAt: number;
   running: boolean;
   /** Whether it starts again with the engine. */
@@ -28,35 +34,62 @@ export class EngineError extends Error {
 }
 
 export type Engine = {
-  address: string;
+  readonly address: string;
   disk: Disk;
   up: boolean;
   /** Throws while the engine does not answer: that is not an empty list. */
   list(): Container[];
   run(spec: Omit<Container, 'id' | 'port' | 'startedAt' | 'running' | 'stays' | 'halted'>, cause: Cause): Container;
   stop(id: string, cause: Cause): void;
-  /** Starts a stopped container, with another port. */
+  /** Starts a stopped container. */
   start(id: string, cause?: Cause): void;
   remove(id: string, cause: Cause): void;
   keepUp(id: string): void;
   rename(id: string, name: string): void;
   takeOver(id: string, holder: Container['holder']): void;
-  /** Gives every container another port. Containers without a restart policy do not start again. */
+  /** Starts it again, and each container with a restart policy. */
   restart(): void;
+  /** Ends it and every container at once. Until `powerOn`, nothing starts on the machine. */
+  cutPower(): void;
+  powerOn(): void;
+  isOff(): boolean;
+  /** The machine gets another address. */
+  moveTo(address: string): void;
 };
 
 /** Few ports, so that they are soon used again, like on a busy machine. */
-const PORTS = { from: 32_000, to: 32_030 };
+const ENGINE_PORTS = { from: 32_000, size: 30 };
+/** As packages/agent/src/host-ports.ts: a port that was given up rests while others can be used. */
+const OWN_PORTS = { from: 20_000, size: 40 };
 
-export function createEngine(world: World, history: History, name: string, address: string): Engine {
+/** `loosePorts`: a planted bug, the engine chooses the ports that an agent should choose. */
+export function createEngine(world: World, history: History, name: string, address: string, loosePorts = false): Engine {
   const containers = new Map<string, Container>();
+  const chance = createRandom(world.random.int(1, 1e9));
+  let host = address;
+  let isOff = false;
+  history.record({ type: 'addressed', machine: name, host });
   let ids = 0;
-  const freePort = (): number => {
+  let counted = 0;
+  const portOfEngine = (): number => {
     for (;;) {
-      const port = world.random.int(PORTS.from, PORTS.to);
+      const port = ENGINE_PORTS.from + (counted++ % ENGINE_PORTS.size);
       if (![...containers.values()].some((c) => c.running && c.port === port)) return port;
     }
   };
+  /** Its own ports, the one that rests longest first. */
+  const order = Array.from({ length: OWN_PORTS.size }, (_, i) => i);
+  order.push(...order.splice(0, chance.int(0, OWN_PORTS.size - 1)));
+  const ownPort = (): number => {
+    const place = order.findIndex((i) => ![...containers.values()].some((c) => c.port === OWN_PORTS.from + i));
+    if (place < 0) throw new EngineError(`${name} has no free port`);
+    const [i = 0] = order.splice(place, 1);
+    order.push(i);
+    return OWN_PORTS.from + i;
+  };
+  const give = (keepsPort: boolean): number => (keepsPort && !loosePorts ? ownPort() : portOfEngine());
+  /** Returns the port of a container that starts again. */
+  const again = (c: Container): number => (c.keepsPort && !loosePorts ? c.port : portOfEngine());
   const tell = (c: Container, change: 'started' | 'moved' | 'stopped' | 'removed', cause: Cause): void =>
     history.record({
       type: 'container',
@@ -66,10 +99,13 @@ export function createEngine(world: World, history: History, name: string, addre
       container: c.id,
       project: c.project,
       deployment: c.deployment,
-      address: `${address}:${c.port}`,
+      address: `${host}:${c.port}`,
+      ...(c.keepsPort ? { keeps_port: true } : {}),
     });
   const engine: Engine = {
-    address,
+    get address() {
+      return host;
+    },
     disk: createDisk(history),
     up: true,
     list() {
@@ -78,7 +114,7 @@ export function createEngine(world: World, history: History, name: string, addre
     },
     run(spec, cause) {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
-      const fresh = { id: `${name}-c${++ids}`, port: freePort(), startedAt: world.now() };
+      const fresh = { id: `${name}-c${++ids}`, port: give(spec.keepsPort), startedAt: world.now() };
       const container: Container = { ...spec, ...fresh, running: true, stays: false, halted: false };
       containers.set(container.id, container);
       tell(container, 'started', cause);
@@ -97,7 +133,7 @@ export function createEngine(world: World, history: History, name: string, addre
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
       const container = containers.get(id);
       if (container === undefined || container.running) return;
-      Object.assign(container, { running: true, halted: false, port: freePort(), startedAt: world.now() });
+      Object.assign(container, { running: true, halted: false, port: again(container), startedAt: world.now() });
       tell(container, 'started', cause);
     },
     remove(id, cause) {
@@ -117,16 +153,38 @@ export function createEngine(world: World, history: History, name: string, addre
       if (container !== undefined) container.holder = holder;
     },
     restart() {
+      if (isOff) return;
       engine.up = true;
-      for (const container of containers.values()) {
-        const was = container.running;
-        container.running = container.stays && (was || !container.halted);
-        if (container.running) {
-          container.port = freePort();
-          container.startedAt = world.now();
-          tell(container, 'moved', 'outside');
-        } else if (was) tell(container, 'stopped', 'outside');
+      const all = [...containers.values()];
+      const starting = all.filter((c) => c.stays && (c.running || !c.halted));
+      for (const c of all) {
+        if (c.running) tell(c, 'stopped', 'outside');
+        c.running = false;
       }
+      // They come up in any order, and the engine counts from the same port as before.
+      const ports = starting.flatMap((c) => (c.keepsPort && !loosePorts ? [] : [c.port]));
+      for (const c of starting) {
+        const [taken] = c.keepsPort && !loosePorts ? [] : ports.splice(chance.int(0, ports.length - 1), 1);
+        Object.assign(c, { port: taken ?? c.port, running: true, startedAt: world.now() });
+        tell(c, 'moved', 'outside');
+      }
+    },
+    cutPower() {
+      isOff = true;
+      engine.up = false;
+      for (const c of containers.values()) {
+        if (c.running) tell(c, 'stopped', 'outside');
+        c.running = false;
+      }
+    },
+    powerOn() {
+      isOff = false;
+      engine.restart();
+    },
+    isOff: () => isOff,
+    moveTo(next) {
+      host = next;
+      history.record({ type: 'addressed', machine: name, host });
     },
   };
   return engine;

@@ -16,6 +16,9 @@ export type Faults = {
   end(): void;
 };
 
+/** A new machine that gets the address of an old one, whose power is cut. It does not run until then. */
+export type Heir = { machine: Agent; old: Agent; nextAddress: string };
+
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 
@@ -29,6 +32,10 @@ export function createFaults(deps: {
   twins: readonly Agent[];
   /** Second machines, each with its own engine, that register under the name of a first; none runs until a fault starts it. */
   doubles: readonly Agent[];
+  /** Weight of the faults that restart an engine, or cut the power of its machine. */
+  engineRestarts: number;
+  /** Null in most runs. */
+  heir: Heir | null;
   /** Whether there are such machines. Then no fault keeps a first machine silent for the offline time, unless `mayTakeOver` is set. */
   isDoubled: boolean;
   /** A first machine may be cut off for longer than that while the second one runs: both continue, each as its own node. */
@@ -44,7 +51,23 @@ export function createFaults(deps: {
   /** Null without commit statuses. */
   forge: Pick<Forge, 'up'> | null;
 }): Faults {
-  const { world, network, controlPlanes, agents, twins, doubles, isDoubled, mayTakeOver, drain, stop, proxies, unseenMoves, forge } = deps;
+  const {
+    world,
+    network,
+    controlPlanes,
+    agents,
+    twins,
+    doubles,
+    isDoubled,
+    mayTakeOver,
+    drain,
+    stop,
+    proxies,
+    unseenMoves,
+    forge,
+    engineRestarts,
+  } = deps;
+  let { heir } = deps;
   const { random } = world;
   const chaos: Life = { name: 'chaos', alive: true };
   const heal: (() => void)[] = [];
@@ -180,9 +203,41 @@ export function createFaults(deps: {
       },
     },
     {
-      weight: 2,
+      // Power cut: the agent starts with the engine, or later.
+      weight: isDoubled ? 0 : engineRestarts / 2,
       strike() {
-        const { engine } = random.pick(agents);
+        const agent = random.maybe(agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)));
+        if (agent === undefined) return;
+        agent.kill();
+        agent.engine.cutPower();
+        forAWhile(whileMs(), () => {
+          agent.engine.powerOn();
+          world.after(random.pick([0, random.int(0, 8_000)]), chaos, agent.start);
+        });
+      },
+    },
+    {
+      // Once: a machine is silent, and a new one gets its address. The old one comes back with another address.
+      weight: heir === null ? 0 : 4,
+      strike() {
+        if (heir === null || heir.old.engine.isOff()) return;
+        const { machine, old, nextAddress } = heir;
+        heir = null;
+        old.kill();
+        old.engine.cutPower();
+        world.after(random.int(0, 10_000), chaos, machine.start);
+        forAWhile(random.int(15_000, 60_000), () => {
+          old.engine.moveTo(nextAddress);
+          old.engine.powerOn();
+          old.start();
+        });
+      },
+    },
+    {
+      weight: engineRestarts,
+      strike() {
+        const busy = agents.filter((a) => a.engine.up && a.engine.list().filter((c) => c.running).length > 1);
+        const { engine } = engineRestarts > 2 && busy.length > 0 ? random.pick(busy) : random.pick(agents);
         engine.up = false;
         forAWhile(random.int(100, 6_000), () => engine.restart());
       },

@@ -8,6 +8,9 @@ const WITHIN = 200;
 export const FOUND_BY: Record<Exclude<PlantName, 'none'>, readonly InvariantId[]> = {
   'lease check off': ['one-lease'],
   'retire before route': ['running-is-routed', 'old-serves'],
+  'ports of the engine': ['own-host'],
+  'two projects at one address': ['own-host'],
+  'proof of an older copy': ['newest-data'],
   'lost compare-and-set': ['no-surprise', 'one-serving', 'running-is-routed', 'acknowledged-stays', 'report-once', 'settles'],
   'double claim': ['one-lease'],
   'second writer': ['one-writer'],
@@ -44,13 +47,16 @@ export const QUICK_PLANTS: readonly (keyof typeof FOUND_BY)[] = [
 ];
 
 /** The bug shows only after one rare fault, or in some runs. */
-const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'quietStops' | 'withStatuses' | 'rollbacks'>> = {
+const FAVOURED: Record<string, Pick<RunOptions, 'unseenMoves' | 'quietStops' | 'withStatuses' | 'rollbacks' | 'crowded' | 'restless'>> = {
   'lists by the machine’s clock': { unseenMoves: 60 },
   'push starts a stopped project': { quietStops: 1 },
   'drain forgets stopped projects': { quietStops: 1 },
   'refused status counts as sent': { withStatuses: 1 },
   'sent status forgotten': { withStatuses: 1 },
   'rollbacks toggle': { rollbacks: 0.3 },
+  'proof of an older copy': { restless: true },
+  'ports of the engine': { crowded: 1 },
+  'two projects at one address': { crowded: 1 },
 };
 
 /** The seeds that find rare bugs at present. They are tried first, because a search from seed 1 takes up to a minute. */
@@ -69,6 +75,9 @@ const TRIED_FIRST: Partial<Record<PlantName, number>> = {
   'a node handed over': 8,
   'deadlines by the machine’s clock': 8,
   'lease check off': 73,
+  'ports of the engine': 3,
+  'two projects at one address': 36,
+  'proof of an older copy': 9,
 };
 
 /** Asserts that each of these bugs is found within 200 seeds, by the invariant that the bug breaks. */

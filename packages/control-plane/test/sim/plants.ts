@@ -4,8 +4,10 @@
  */
 import type { DeploymentState } from '@berth/wire/vocabulary';
 import { isTerminal } from '@berth/wire/vocabulary';
+import type { BuiltConfig, ConfigSource } from '../../src/domain/configuration.ts';
 import type { DeploymentRecord } from '../../src/domain/records.ts';
 import type { Plan } from '../../src/domain/plan.ts';
+import type { MoveWitness } from '../../src/domain/volume-copy.ts';
 import type { Stores } from '../../src/domain/stores.ts';
 import type { Driver } from '../../src/flow/drive.ts';
 import type { World } from './world.ts';
@@ -14,12 +16,21 @@ export type Plant = {
   stores(stores: Stores, world: World): Stores;
   driver(driver: Driver, stores: Stores, world: World): Driver;
   probe(live: boolean): boolean;
+  source(source: ConfigSource): ConfigSource;
+  /** Whether the engine chooses the ports of every container. */
+  loosePorts: boolean;
 };
 
 /** As in control-plane.ts, which imports from here. */
 const OFFLINE_MS = 20_000;
 
-const NONE: Plant = { stores: (stores) => stores, driver: (driver) => driver, probe: (live) => live };
+const NONE: Plant = {
+  stores: (stores) => stores,
+  driver: (driver) => driver,
+  probe: (live) => live,
+  source: (source) => source,
+  loosePorts: false,
+};
 
 export const PLANTS = {
   none: NONE,
@@ -38,6 +49,54 @@ export const PLANTS = {
 
   /** Removes the old version as soon as the route is written, before any proxy was seen to serve it. */
   'retire before route': { ...NONE, probe: () => true },
+
+  /** Lets the engine choose the ports of all containers, so a restart exchanges them. */
+  'ports of the engine': { ...NONE, loosePorts: true },
+
+  /** Publishes two projects with one address. */
+  'two projects at one address': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      routes: {
+        ...stores.routes,
+        all: async () => (await stores.routes.all()).map((r) => ({ ...r, host_ip: `${r.host_ip}${APART}${r.project_name}` })),
+      },
+    }),
+    source: (source) => ({ ...source, current: () => together(source.current()) }),
+  },
+
+  /** Uses a copy of a volume as it was proven, whatever has written to one of the two since. */
+  'proof of an older copy': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async facts(projectId, datasetIds) {
+          const facts = await stores.flow.facts(projectId, datasetIds);
+          const listed = (nodeId: string): MoveWitness['containers'] =>
+            Object.fromEntries(
+              facts.nodes
+                .filter((node) => node.id === nodeId)
+                .flatMap(({ containers }) => containers.map((c) => [c.id ?? c.name, c.started_at ?? null])),
+            );
+          const volumes = facts.volumes?.map((copy) =>
+            copy.seen === null ? copy : { ...copy, seen: { ...copy.seen, containers: listed(copy.node_id) } },
+          );
+          return volumes === undefined ? facts : { ...facts, volumes };
+        },
+        async commit(plan) {
+          const copies = plan.volumes.length === 0 ? [] : await stores.volumes.ofProject(plan.project.id);
+          const proven = copies.find((copy) => copy.state === 'incoming' && copy.digest !== null);
+          if (proven === undefined || !plan.volumes.some((copy) => copy.id === proven.id && copy.state === 'deleting'))
+            return stores.flow.commit(plan);
+          const volumes = plan.volumes.filter((copy) => copy.id !== proven.id && copy.id !== proven.source);
+          return stores.flow.commit({ ...plan, volumes, storyLines: plan.storyLines.filter((line) => line.kind !== 'volumes') });
+        },
+      },
+    }),
+  },
 
   /** Commits a plan although the project has changed since the plan was made. */
   'lost compare-and-set': {
@@ -391,6 +450,13 @@ const withCommit = (stores: Stores, change: (plan: Plan) => Plan): Stores => ({
   ...stores,
   flow: { ...stores.flow, commit: (plan) => stores.flow.commit(change(plan)) },
 });
+
+/** Ends the address of a node, so that it is another one for each project. */
+const APART = '.planted-';
+function together({ bytes, deployments, ...config }: BuiltConfig): BuiltConfig {
+  const targets = [...deployments].map(([id, target]) => [id, { ...target, host_ip: target.host_ip.split(APART)[0] ?? '' }] as const);
+  return { ...config, bytes: bytes.replaceAll(/\.planted-[a-z]+(?=:)/g, ''), deployments: new Map(targets) };
+}
 
 const LONG_MS = 100 * 86_400_000;
 type MachineTimes = Record<'lists' | 'ends' | 'unreported', Map<string, number>> & { nodes: Map<string, string> };

@@ -29,9 +29,10 @@ export function createProxy(
   let life: Life = { name, alive: false };
   let serves: { hash: string; routes: Record<string, string> } = { hash: '', routes: {} };
 
-  function swap(hash: string, routes: Record<string, string>, pages: string[] = []): void {
+  function swap(hash: string, routes: Record<string, string>, { pages = [], asked }: { pages?: string[]; asked?: number } = {}): void {
     serves = { hash, routes };
-    history.record({ type: 'routed', proxy: name, routes, ...(pages.length === 0 ? {} : { pages }) });
+    const when = asked === undefined ? {} : { asked };
+    history.record({ type: 'routed', proxy: name, routes, ...(pages.length === 0 ? {} : { pages }), ...when });
   }
 
   async function live(mine: Life): Promise<void> {
@@ -39,6 +40,7 @@ export function createProxy(
     controlPlane.on('routes', () => wake());
     for (;;) {
       try {
+        const asked = world.now();
         const config = await controlPlane.ask(mine, (api) => {
           const now = api.config();
           api.source.served(now.hash);
@@ -51,7 +53,7 @@ export function createProxy(
           const routes = all.flatMap(({ id, url }) => (url === undefined ? [] : [[id, url.slice('http://'.length)] as const]));
           // The service of a stopped project has no servers.
           const pages = all.flatMap(({ id, url }) => (url === undefined ? [id] : []));
-          swap(config.hash, Object.fromEntries(routes), pages);
+          swap(config.hash, Object.fromEntries(routes), { pages, asked });
         }
       } catch (error) {
         // After any error it keeps its configuration.

@@ -18,7 +18,7 @@ import { createControlPlane, LIMITS } from './control-plane.ts';
 import { inMemory, type SimDatabase } from './database.ts';
 import type { Moving } from './disk.ts';
 import { createEngine } from './engine.ts';
-import { createFaults, type Faults } from './faults.ts';
+import { createFaults, type Faults, type Heir } from './faults.ts';
 import { createForge, type Forge } from './forge.ts';
 import { createFront } from './front.ts';
 import { createNetwork } from './network.ts';
@@ -43,6 +43,8 @@ export type RunOptions = {
   withStatuses?: number;
   /** Share of the acts of people that go back to the release before, in addition to the usual ones. Default: 0. */
   rollbacks?: number;
+  /** Share of runs with four projects on one or two nodes whose engines restart often. Default: 0.2. */
+  crowded?: number;
   /** Whether people change their minds (restless.ts). Default: every second seed. */
   restless?: boolean;
   trace?: (event: HistoryEvent) => void;
@@ -76,6 +78,7 @@ export async function run({
   quietStops = 0.2,
   withStatuses,
   rollbacks = 0,
+  crowded = 0.2,
   restless: isRestless = seed % 2 === 0,
   trace,
 }: RunOptions): Promise<RunResult> {
@@ -147,21 +150,42 @@ export async function run({
     const agents: Agent[] = [];
     const twins: Agent[] = [];
     const doubles: Agent[] = [];
+    let heir: Heir | null = null;
+    const isCrowded = random.chance(crowded);
+    const { loosePorts } = PLANTS[plant];
     const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
-      const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`);
+      const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`, loosePorts);
       const skewMs = random.chance(0.3) ? random.pick([-3_600_000, 3_600_000, -5_000, 5_000]) : 0;
-      const parts = { moving, world, history, controlPlane, hostname, role, engine, skewMs, hasOwnSecret: doubling === 'own', forge };
+      const keepsPort = random.chance(isCrowded ? 0.5 : 0.75);
+      const parts = {
+        keepsPort,
+        moving,
+        world,
+        history,
+        controlPlane,
+        hostname,
+        role,
+        engine,
+        skewMs,
+        hasOwnSecret: doubling === 'own',
+        forge,
+      };
       agents.push((contract ? createContractAgent : createAgent)(parts));
       if (!contract && role === 'builder') twins.push(createAgent(parts));
+      if (hostname === 'node-1' && !isDoubled && random.chance(0.3)) {
+        const next = createEngine(world, history, `heir-of-${hostname}`, engine.address, loosePorts);
+        const machine = createAgent({ ...parts, hostname: `${hostname}-new`, engine: next });
+        heir = { machine, old: agents.at(-1) as Agent, nextAddress: '10.0.5.1' };
+      }
       if (!contract && isDoubled) {
         if (doubling !== 'late') network.sound.add(hostname);
-        const other = createEngine(world, history, `double-of-${hostname}`, `10.0.${role === 'builder' ? 3 : 4}.${i}`);
+        const other = createEngine(world, history, `double-of-${hostname}`, `10.0.${role === 'builder' ? 3 : 4}.${i}`, loosePorts);
         doubles.push(createAgent({ ...parts, engine: other }));
       }
     };
     for (let i = 1; i <= random.int(1, 2); i++) add(`builder-${i}`, 'builder', i > 1 && random.chance(0.2), i);
     let nodes = 0;
-    for (let i = 1; i <= random.int(1, 3); i++) add(`node-${++nodes}`, 'deploy', i > 1 && random.chance(0.15), i);
+    for (let i = random.int(1, isCrowded ? 2 : 3); i > 0; i--) add(`node-${++nodes}`, 'deploy', nodes > 1 && random.chance(0.15), nodes);
     // A move needs two nodes, and a third one for a change of mind.
     while (isRestless && nodes < 3) add(`node-${++nodes}`, 'deploy', false, nodes);
 
@@ -169,7 +193,7 @@ export async function run({
     const drainSeconds = controlPlanes.length > 1 ? DRAIN_OF_SEVERAL_S : 1;
     // A control plane answers when it has read its clock from the database.
     await world.run(START + 100);
-    const ready = people.createProjects(['shop', 'blog', 'wiki'].slice(0, random.int(1, 3)), {
+    const ready = people.createProjects(['shop', 'blog', 'wiki', 'docs'].slice(0, isCrowded ? 4 : random.int(1, 4)), {
       drainSeconds,
       hasTokens,
       hasVolume: isRestless,
@@ -201,6 +225,8 @@ export async function run({
       agents,
       twins,
       doubles,
+      heir,
+      engineRestarts: isCrowded ? 20 : 2,
       isDoubled,
       mayTakeOver: doubling === 'late',
       drain: people.drain,
@@ -213,7 +239,7 @@ export async function run({
     for (const event of events) begun.heard(event);
     faults = begun;
     // Long enough for a machine to be silent for the offline time, and to come back.
-    const stormMs = doubling === 'late' || isRestless ? 4 * chaosMs : chaosMs;
+    const stormMs = doubling === 'late' || isRestless ? 4 * chaosMs : isCrowded ? 2 * chaosMs : chaosMs;
     // Later, only people who change their minds disturb a move.
     begun.begin(isRestless ? chaosMs : stormMs);
     if (isRestless) {
@@ -223,6 +249,7 @@ export async function run({
     }
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
+    if (isCrowded) for (const id of people.projects.keys()) void people.deploy(id);
     // Sometimes several users act at the same moment: then decisions overlap.
     for (let t = 0; t < stormMs; t += random.int(300, 3_000) * (isRestless ? 6 : 1))
       for (let i = random.chance(0.3) ? 3 : 1; i > 0; i--) world.after(t + random.int(0, 15), script, people.act);
@@ -322,7 +349,7 @@ export async function run({
         });
       if (volumes.length === 0) return;
       const current = currentCopy(await stores.volumes.ofProject(project));
-      const disks = [...agents, ...doubles].map(({ engine }) => engine.disk);
+      const disks = [...agents, ...doubles, ...(heir === null ? [] : [heir.machine])].map(({ engine }) => engine.disk);
       const found = current === null ? null : disks.map((disk) => disk.find(project, current.id)).find((copy) => copy !== null);
       history.record({ type: 'kept', project, copy: current?.id ?? null, entries: found?.entries ?? null, counts: found?.counts ?? null });
     }
