@@ -2,14 +2,15 @@
  * Reports the volumes on this node with their sizes, and deletes or sets aside those that the control plane names, unless a container
  * mounts them. Sizes are counted in the background, because `du` of a large volume takes minutes.
  */
-import { readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import type { Logger } from '@berth/kit/log';
+import { isTemporary } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
 import { MAX_REPORTED_COPIES, type ReportedCopy } from '@berth/wire/volume';
 import type { ListNodeContainers } from '../node-ids.ts';
-import { makePrivate, nullIfMissing, removeTree } from './disk.ts';
+import { makePrivate, nullIfMissing, removeTree, writeWhole } from './disk.ts';
 import { readMark, visible } from './volumes.ts';
 
 export type VolumeReport = { volumes: ReportedCopy[]; removed_volumes: string[] };
@@ -84,7 +85,10 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
   }
 
   const removedCopies = async (): Promise<string[]> =>
-    ((await nullIfMissing(readdir(removed))) ?? []).toSorted().slice(0, MAX_REPORTED_COPIES);
+    ((await nullIfMissing(readdir(removed))) ?? [])
+      .filter((name) => !isTemporary(name))
+      .toSorted()
+      .slice(0, MAX_REPORTED_COPIES);
 
   async function dropOldConfirmations(): Promise<void> {
     for (const name of (await nullIfMissing(readdir(removed))) ?? []) {
@@ -121,7 +125,7 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
         continue;
       }
       await rename(place.path, join(isKept ? left : removing, copy));
-      if (!isKept) await writeFile(join(removed, copy), '');
+      if (!isKept) await writeWhole(join(removed, copy), '');
       log.info({ copy, project: place.project_id }, isKept ? 'volumes set aside: their project uses another copy' : 'volumes deleted');
     }
     // Also what an earlier process left there.

@@ -5,7 +5,7 @@ import { DomainError } from '../../domain/errors.ts';
 import type { VolumeCopy } from '../../domain/volume-copy.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
-import { time } from '../views.ts';
+import { time, timeOrNull } from '../views.ts';
 
 export function volumeRoutes(route: Define, { stores, changes, now }: Pick<ApiDeps, 'stores' | 'changes' | 'now'>): void {
   route('nodeVolumes', async ({ params, access }) => {
@@ -54,7 +54,7 @@ export const volumesView = ({
   state: STATES[state],
   folders: [...new Set([...names, ...Object.keys(sizes)])].map((name) => ({ name, bytes: sizes[name] ?? null })),
   bytes,
-  missing_since: missing_since == null ? null : time(missing_since),
+  missing_since: timeOrNull(missing_since ?? null),
   kept_of_deleted: state === 'kept',
   changed_at: time(changed_at),
 });
