@@ -130,6 +130,7 @@ describe('commands of a machine', () => {
 const MAY_READ_THE_WALL_CLOCK = [
   'agent.ts',
   'data/trees.ts',
+  'data/volume-inventory.ts',
   'data/work-folders.ts',
   'images.ts',
   'loop.ts',

@@ -140,7 +140,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       ...(storage.free === null ? {} : { free_storage: storage.free }),
       max_builds: deps.maxBuilds,
       ...(cached === undefined ? {} : { cached }),
-      ...(volumes === undefined ? {} : { volumes }),
+      ...volumes,
       ...(deps.inventory === null ? {} : { copy_rate: deps.inventory.copyRate() }),
       ...(seen === undefined ? {} : { containers: seen }),
       agent_version: AGENT_VERSION,
