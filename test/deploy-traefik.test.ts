@@ -25,7 +25,7 @@ const staticLines = staticText
 /** The configuration that the control plane generates for one open and one protected project. */
 const generated = JSON.parse(
   dynamicConfig(
-    ['open', 'protected'].map((name) => ({
+    ['open', 'protected'].map((name, i) => ({
       project_id: `p-${name}`,
       project_name: name,
       domain_prefix: name,
@@ -34,7 +34,7 @@ const generated = JSON.parse(
       node_id: 'n',
       published_at: 0,
       host_ip: '10.0.0.2',
-      host_port: 30_000,
+      host_port: 30_000 + i,
     })),
     { baseDomain: env.BASE_DOMAIN, authServiceUrl: env.AUTH_SERVICE_URL, acmeResolver: 'letsencrypt' },
   ).bytes,

@@ -115,7 +115,7 @@ test('lines as JSON: newest first cut, clean, without secrets, at the time of th
   expect(texts(all.lines)[5]).toBe('\uFFFD\uFFFD\uFFFDA');
   expect(texts(all.lines)[6]).toBe('\u001b[31mred\u001b[0m ***');
   expect(all.lines[7]?.text.length).toBeLessThan(16_100);
-  expect(all.lines[7]?.text).toMatch(/\(line cut\)$/);
+  expect(all.lines[7]?.text).toMatch(/… \(line cut: \d+ more characters\)$/);
   for (const { at } of all.lines) expect(Math.abs(Date.now() - Date.parse(at))).toBeLessThan(60_000);
   expect(all.truncated).toBe(false);
   const two = await page('?tail=2');

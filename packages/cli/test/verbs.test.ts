@@ -1,5 +1,5 @@
 /** Every verb: its help with an example, its exit code for each kind of failure, and --json as the only thing on stdout. */
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -67,6 +67,7 @@ describe('exit codes', () => {
   ] as const)('%s: every verb exits with %i and prints one problem document on stderr alone', { timeout: 60_000 }, async (_, exit, at) => {
     const env = { BERTH_URL: await at(), BERTH_TOKEN: 'berthpat_x' };
     const who = person();
+    writeFileSync(join(who.cwd, '.env'), 'A=1\n');
     for (const name of remote) {
       const given = { env, stdin: 'value\nvalue', sleep: async () => undefined };
       const yes = (COMMANDS.find((c) => c.name === name)?.options ?? []).some((o) => o.flags.includes('--yes')) ? ['--yes'] : [];
@@ -132,6 +133,7 @@ describe('--json', () => {
     await run('env set MODE --project shop', stdin);
     await run('env set KEY --project shop', stdin);
     await run('secret import KEY --project shop');
+    await run('env import - --project shop', { stdin: 'COLOR=blue\n' });
     for (const line of ['env list shop', 'env unset MODE --project shop', 'secret list shop', 'secret show KEY --project shop'])
       await run(line);
     await run('secret set OTHER --project shop', stdin);
@@ -239,8 +241,9 @@ describe('--json', () => {
     await run('project delete shop --yes');
 
     // mcp speaks its own protocol; device delete needs a gateway (e2e); prewarm and diff (dataset-diff.test.ts) need versions of a
-    // dataset, and the deletion of volumes a node with some (e2e).
+    // dataset, the deletion of volumes a node with some (e2e), and `node removed` a contract-only node (contract-only.test.ts).
     expect(COMMANDS.map((c) => c.name).filter((name) => !done.has(name))).toEqual([
+      'node removed',
       'node prewarm',
       'node volumes delete',
       'dataset diff',

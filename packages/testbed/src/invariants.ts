@@ -104,7 +104,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   }
 
   /**
-   * What the control plane may know of was written to the copy that counts. After the switch to another copy, containers that somebody
+   * Writes that the control plane may know of went to the copy that counts. After the switch to another copy, containers that somebody
    * starts beside the old one write there in vain.
    */
   function checkNewest(): void {
@@ -299,7 +299,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         if (step.to !== 'failed' || step.code === null || before === undefined) continue;
         const timeout = step.code === 'task_timeout' ? (before.to === 'building' ? deadlines.build : deadlines.deploy) : undefined;
         const limit = limits[step.code] ?? timeout;
-        // No deadline: Berth stopped the old version for this one or an earlier one, no node can take this one, and the old version starts again.
+        // No deadline: Berth stopped the old version for this one or an earlier one, no node can take this one, and the old version starts
+        // again.
         const isStop = (r: Of<'reported'>): boolean =>
           projects.get(r.deployment) === projects.get(deployment) && r.at <= step.at && !hasGoneLive(r.deployment, r.at, step.at);
         const hasStopped = before.to === 'built' && stops.some(isStop);

@@ -133,6 +133,12 @@ export const NodeRegister = Type.Object({
   arch: Type.Optional(Type.String({ maxLength: 40, description: 'architecture of the engine as Go names it: amd64, arm64' })),
   engine: Type.Optional(NodeEngine),
   volumes: Type.Optional(Type.Array(ReportedCopy, { maxItems: MAX_REPORTED_COPIES })),
+  removed_volumes: Type.Optional(
+    Type.Array(Id, {
+      maxItems: MAX_REPORTED_COPIES,
+      description: 'copies of volumes that the agent deleted; without it, a copy of which `volumes` says nothing any more is gone',
+    }),
+  ),
   capabilities: Type.Optional(
     Type.Array(Type.String({ maxLength: 40 }), { maxItems: 32, description: 'features of the agent that are not part of the contract' }),
   ),

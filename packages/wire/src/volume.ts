@@ -43,6 +43,9 @@ export const NodeVolumes = Type.Object({
   state: literals(VOLUME_STATES),
   folders: Type.Array(Type.Object({ name: Type.String(), bytes: orNull(Type.Number()) })),
   bytes: orNull(Type.Number({ description: 'null: not counted yet' })),
+  missing_since: Type.Optional(
+    orNull({ ...Time, description: 'the node reports without them since then: its disk may not be mounted; null: they are there' }),
+  ),
   kept_of_deleted: Type.Boolean({ description: 'the project is deleted; an admin may delete the folders' }),
   changed_at: Time,
 });
@@ -101,6 +104,11 @@ export const VOLUME_ROUTES = {
     scope: 'list',
     summary: 'Delete volumes of a deleted project, or old ones that a move left behind; volumes in use are refused',
     params: Type.Object({ ...ByName.properties, copy: Id }),
+    query: Type.Object({
+      forget: Type.Optional(
+        Type.Boolean({ description: 'forget volumes that are missing, because their disk is lost; the node is not asked to delete them' }),
+      ),
+    }),
     status: 202,
     location: '/api/nodes/:id/volumes',
     answer: NodeVolumes,

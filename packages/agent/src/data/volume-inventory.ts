@@ -2,19 +2,21 @@
  * Reports the volumes on this node with their sizes, and deletes or sets aside those that the control plane names, unless a container
  * mounts them. Sizes are counted in the background, because `du` of a large volume takes minutes.
  */
-import { readdir, rename } from 'node:fs/promises';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { exec } from '@berth/kit/exec';
 import type { Logger } from '@berth/kit/log';
+import { isTemporary } from '@berth/kit/write-file';
 import { LABELS } from '@berth/wire/vocabulary';
 import { MAX_REPORTED_COPIES, type ReportedCopy } from '@berth/wire/volume';
 import type { ListNodeContainers } from '../node-ids.ts';
-import { makePrivate, nullIfMissing, removeTree } from './disk.ts';
+import { makePrivate, nullIfMissing, removeTree, writeWhole } from './disk.ts';
 import { readMark, visible } from './volumes.ts';
 
+export type VolumeReport = { volumes: ReportedCopy[]; removed_volumes: string[] };
 export type VolumeInventory = {
   /** Undefined if the disk does not answer: the report then leaves the volumes out. */
-  reported(): Promise<ReportedCopy[] | undefined>;
+  reported(): Promise<VolumeReport | undefined>;
   /** Deletes copies, and moves copies that a move left behind to .left, where no task mounts them. In the background. */
   work(copies: { remove: readonly string[]; setAside: readonly string[] }): void;
   /** Resolves when running work has ended. */
@@ -35,12 +37,19 @@ const DISK_TIMEOUT_MS = 10_000;
 const COUNT_EVERY_MS = 10 * 60_000;
 const DU_MS = 10 * 60_000;
 const MAX_FOLDERS = 200;
+/** How long the agent confirms a deletion. The control plane may be down meanwhile. */
+const CONFIRMED_MS = 30 * 86_400_000;
 
 export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventory {
   const { listContainers, inherit, onChange, log, countEveryMs = COUNT_EVERY_MS } = deps;
   const folder = join(deps.root, 'volumes');
   const removing = join(folder, '.removing');
   const left = join(folder, '.left');
+  /**
+   * An empty file for each copy that was deleted, on the disk of the volumes: a disk that is not mounted must not look like one on which
+   * the copies were deleted.
+   */
+  const removed = join(folder, '.removed');
   const ending = new AbortController();
   /** Bytes by path, from the last count. */
   let sizes = new Map<string, number>();
@@ -75,6 +84,19 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
     return copies.toSorted((a, b) => (a.copy < b.copy ? -1 : 1)).slice(0, MAX_REPORTED_COPIES);
   }
 
+  const removedCopies = async (): Promise<string[]> =>
+    ((await nullIfMissing(readdir(removed))) ?? [])
+      .filter((name) => !isTemporary(name))
+      .toSorted()
+      .slice(0, MAX_REPORTED_COPIES);
+
+  async function dropOldConfirmations(): Promise<void> {
+    for (const name of (await nullIfMissing(readdir(removed))) ?? []) {
+      const path = join(removed, name);
+      if (Date.now() - (await stat(path)).mtimeMs > CONFIRMED_MS) await rm(path, { force: true });
+    }
+  }
+
   async function count(): Promise<void> {
     const counted = new Map<string, number>();
     for (const { path } of (await places()).values())
@@ -90,7 +112,8 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
   }
 
   async function doAll(remove: readonly string[], setAside: readonly string[]): Promise<void> {
-    for (const path of [removing, left]) await makePrivate(path);
+    for (const path of [removing, left, removed]) await makePrivate(path);
+    await dropOldConfirmations();
     const here = await places();
     for (const copy of [...setAside, ...remove]) {
       const place = here.get(copy);
@@ -102,6 +125,7 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
         continue;
       }
       await rename(place.path, join(isKept ? left : removing, copy));
+      if (!isKept) await writeWhole(join(removed, copy), '');
       log.info({ copy, project: place.project_id }, isKept ? 'volumes set aside: their project uses another copy' : 'volumes deleted');
     }
     // Also what an earlier process left there.
@@ -120,7 +144,8 @@ export function createVolumeInventory(deps: VolumeInventoryDeps): VolumeInventor
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<undefined>((resolve) => (timer = setTimeout(() => resolve(undefined), DISK_TIMEOUT_MS)));
       try {
-        return await Promise.race([list(), late]);
+        // The confirmations first: a copy that is deleted meanwhile is in one of both.
+        return await Promise.race([removedCopies().then(async (gone) => ({ volumes: await list(), removed_volumes: gone })), late]);
       } catch (err) {
         log.warn({ err }, 'listing volumes failed; registering without them');
         return undefined;

@@ -1,5 +1,5 @@
 /** The report of the volumes on a node, and their deletion. */
-import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { waitFor } from '@berth/testbed/wait';
@@ -35,6 +35,7 @@ afterEach(async () => {
   await inventory.stop();
   await rm(root, { recursive: true, force: true });
 });
+const copies = async () => (await inventory.reported())?.volumes;
 const isThere = (path: string): Promise<boolean> =>
   stat(join(root, 'volumes', path)).then(
     () => true,
@@ -46,8 +47,8 @@ it('reports copies with sizes, also older ones, and nothing without a mark', asy
   await mkdir(join(root, 'volumes/strange/data'), { recursive: true });
   await mkdir(join(root, 'volumes/.left/v0/data'), { recursive: true });
   await writeFile(join(root, 'volumes/.left/v0/.copy.json'), JSON.stringify({ copy: 'v0', project_id: 'p1', created_at: 'x' }));
-  const counted = async () => (await inventory.reported())?.find((c) => (c.folders[0]?.bytes ?? 0) > 90_000);
-  expect((await inventory.reported())?.map((c) => c.copy)).toEqual(['v0', 'v1']);
+  const counted = async () => (await copies())?.find((c) => (c.folders[0]?.bytes ?? 0) > 90_000);
+  expect((await copies())?.map((c) => c.copy)).toEqual(['v0', 'v1']);
   expect(await waitFor('the size is counted', counted)).toMatchObject({ copy: 'v1', project_id: 'p1', folders: [{ name: 'data' }] });
 });
 
@@ -60,7 +61,18 @@ it('deletes the copy that is named, and no other', async () => {
   inventory.work({ remove: ['v1', 'unknown', '../p2'], setAside: [] });
   await waitFor('it is gone', async () => !(await isThere('p1')) && !(await isThere('.removing/v1')));
   expect(await isThere('p2/data')).toBe(true);
-  expect((await inventory.reported())?.map((c) => c.copy)).toEqual(['v2']);
+  expect((await copies())?.map((c) => c.copy)).toEqual(['v2']);
+  // Only what was deleted here: the disk may not have been mounted when the request came.
+  expect((await inventory.reported())?.removed_volumes).toEqual(['v1']);
+});
+
+it('confirms a deletion on the disk itself: a disk that is not mounted confirms nothing', async () => {
+  inventory.work({ remove: ['v1'], setAside: [] });
+  await waitFor('it is confirmed', async () => (await inventory.reported())?.removed_volumes.includes('v1'));
+  await rename(join(root, 'volumes'), join(root, 'elsewhere'));
+  expect(await inventory.reported()).toEqual({ volumes: [], removed_volumes: [] });
+  await rename(join(root, 'elsewhere'), join(root, 'volumes'));
+  expect(await inventory.reported()).toEqual({ volumes: [], removed_volumes: ['v1'] });
 });
 
 it('deletes nothing that a container mounts', async () => {
@@ -73,7 +85,7 @@ it('deletes nothing that a container mounts', async () => {
 it('sets a copy aside: it stays, and no task mounts it', async () => {
   inventory.work({ remove: [], setAside: ['v1'] });
   await waitFor('it is out of the way', async () => !(await isThere('p1')) && (await isThere('.left/v1/data')));
-  expect(await inventory.reported()).toMatchObject([{ copy: 'v1', in_place: false }]);
+  expect(await copies()).toMatchObject([{ copy: 'v1', in_place: false }]);
   const mounted = volumes.mounts('p1', { copy: 'v1', mounts: [{ name: 'data', mount_path: '/data', create: false }] }, async () => 0);
   await expect(mounted).rejects.toThrow('does not exist');
 });

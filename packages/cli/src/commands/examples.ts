@@ -87,6 +87,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'node drain': ['berth node drain node-1', 'moves the projects of node-1 to other nodes, before maintenance'],
   'node delete': ['berth node delete node-1', 'asks, then moves the projects of node-1 and forgets it'],
   'node reset-secret': ['berth node reset-secret node-1', 'lets node-1 join again after it lost its secret'],
+  'node removed': ['berth node removed node-1 svc-shop', 'tells Berth that somebody removed svc-shop on node-1'],
   'node prewarm': ['berth node prewarm node-1 prices', 'copies the dataset prices to node-1 in advance'],
   'node volumes': ['berth node volumes node-1', 'lists the volumes on node-1, also those of deleted projects'],
   'node volumes delete': ['berth node volumes delete node-1 vol_123', 'asks, then deletes volumes that no project uses'],

@@ -5,6 +5,7 @@ import { AdmissionCreate, JoinTokenCreate } from '@berth/wire/joining';
 import type { Node } from '@berth/wire/node';
 import { ROUTES } from '@berth/wire/routes';
 import { ROLES, type Role } from '@berth/wire/vocabulary';
+import type { NodeVolumes } from '@berth/wire/volume';
 import { confirmed, readValue } from '../ask.ts';
 import { projectsWithMovingPorts } from '../attention.ts';
 import type { Cli } from '../cli.ts';
@@ -28,6 +29,8 @@ function movingPortsText({ containers }: Node): string | null {
   return projects.length === 0 ? null : `${projects.length}, until berth restart PROJECT: ${projects.join(', ')}`;
 }
 
+const missingText = (cli: Cli, { missing_since }: NodeVolumes): string =>
+  missing_since === null || missing_since === undefined ? '' : `, missing (last seen ${ago(missing_since, cli.io.now())})`;
 const nodeText = (cli: Cli, node: Node): string =>
   record([
     ['node', `${node.hostname} (${node.role}, ${node.id})`],
@@ -194,7 +197,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
         ? 'no volumes'
         : table(items, [
             { head: 'PROJECT', of: (v) => v.project },
-            { head: 'STATE', of: (v) => (v.state === 'kept' ? 'kept, project deleted' : v.state.replace('_', ' ')) },
+            {
+              head: 'STATE',
+              of: (v) => `${v.state === 'kept' ? 'kept, project deleted' : v.state.replace('_', ' ')}${missingText(cli, v)}`,
+            },
             { head: 'VOLUMES', of: (v) => v.folders.map((f) => (f.bytes === null ? f.name : `${f.name} (${bytes(f.bytes)})`)).join(', ') },
             { head: 'SINCE', of: (v) => ago(v.changed_at, cli.io.now()) },
             { head: 'COPY', of: (v) => v.copy },
@@ -204,10 +210,20 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'node volumes delete',
     summary: ROUTES.deleteNodeVolumes.summary,
     args: [NODE, { name: 'copy', doc: 'id of the copy (berth node volumes)', required: true }],
-    options: [YES],
+    options: [{ flags: '--forget', doc: 'forget volumes that are missing because their disk is lost' }, YES],
     routes: ['deleteNodeVolumes'],
-    async run(cli, args, { yes }) {
+    async run(cli, args, { yes, forget }) {
       const [id, copy] = [argument(args, 0), argument(args, 1)];
+      if (forget === true) {
+        await confirmed(
+          cli.io,
+          yes === true,
+          `Forget these volumes on ${id}? Berth does not list or delete them if their disk comes back.`,
+        );
+        const forgotten = await cli.client().call('deleteNodeVolumes', { params: { id, copy }, query: { forget: true } });
+        cli.print(forgotten, () => `the missing volumes of ${forgotten.project} on ${id} are forgotten`);
+        return;
+      }
       await confirmed(cli.io, yes === true, `Delete these volumes on ${id} with their data? Nothing brings them back.`);
       const deleted = await cli.client().call('deleteNodeVolumes', { params: { id, copy } });
       cli.print(deleted, () => `${id} deletes the volumes of ${deleted.project}`);

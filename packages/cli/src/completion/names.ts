@@ -65,6 +65,10 @@ const SOURCES: Readonly<Record<string, Source>> = {
   'secret show: NAME': secrets,
   'secret unset: NAME': secrets,
   'domain remove: domain': async ({ projectOf, project }) => (await projectOf(project)).domains.map((word) => ({ word, doc: '' })),
+  'node removed: container': async ({ client, args }) => {
+    const node = await client.call('getNode', { params: { id: args[0] ?? '' } });
+    return (node.unmanaged ?? []).map((c) => ({ word: c.container, doc: c.project }));
+  },
   'node volumes delete: copy': async ({ client, args }) => {
     const { items } = await client.call('nodeVolumes', { params: { id: args[0] ?? '' } });
     return items.map((v) => ({ word: v.copy, doc: `${v.project}, ${v.state}` }));

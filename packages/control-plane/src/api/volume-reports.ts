@@ -29,12 +29,15 @@ export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => 
     return unused;
   }
 
-  /** Returns what the node should do. `reported`: absent if the agent reports no volumes. */
-  return async (node: { id: string; hostname: string }, reported: readonly ReportedCopy[] | undefined): Promise<VolumeWork> => {
-    if (reported === undefined) return NOTHING;
-    const text = JSON.stringify([node.hostname, reported, (await unusedCopies()).get(node.id) ?? '']);
+  /** Returns what the node should do. `volumes`: absent if the agent reports none. */
+  return async (
+    node: { id: string; hostname: string },
+    { volumes, removed_volumes }: { volumes?: readonly ReportedCopy[]; removed_volumes?: readonly string[] },
+  ): Promise<VolumeWork> => {
+    if (volumes === undefined) return NOTHING;
+    const text = JSON.stringify([node.hostname, volumes, removed_volumes, (await unusedCopies()).get(node.id) ?? '']);
     if (compared.get(node.id) === text) return NOTHING;
-    const work = await stores.volumes.report(node, reported, now());
+    const work = await stores.volumes.report(node, volumes, now(), removed_volumes);
     // The node may not be able to do it at once, so its next report is compared again.
     if (work.remove.length + work.setAside.length === 0) compared.set(node.id, text);
     else compared.delete(node.id);

@@ -208,10 +208,20 @@ export type VolumeStore = {
   received(): Promise<string[]>;
   /** By node: a text that changes when other copies on it are to be deleted or set aside. */
   unused(): Promise<ReadonlyMap<string, string>>;
-  /** Compares the copies that a node reports with the rows. Returns what the node should delete and set aside. */
-  report(node: { id: string; hostname: string }, reported: readonly ReportedCopy[], now: number): Promise<VolumeWork>;
+  /**
+   * Compares the copies that a node reports with the rows. Returns what the node should delete and set aside. `removed`: copies that the
+   * agent deleted; absent if it is of an earlier version.
+   */
+  report(
+    node: { id: string; hostname: string },
+    reported: readonly ReportedCopy[],
+    now: number,
+    removed?: readonly string[],
+  ): Promise<VolumeWork>;
   /** Throws not_found; wrong_state for volumes in use. */
   requestDelete(nodeId: string, copyId: string, now: number): Promise<VolumeCopy>;
+  /** Forgets a missing copy, and returns it. Throws not_found; wrong_state for others and for volumes in use. */
+  forget(nodeId: string, copyId: string): Promise<VolumeCopy>;
 };
 
 /** `id`: used if no such task is open yet. */

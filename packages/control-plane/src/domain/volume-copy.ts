@@ -27,6 +27,8 @@ export type VolumeCopy = {
   digest: string | null;
   /** Set on both copies of a move, until it ends. Null in a move that an earlier version of Berth began. */
   seen: MoveWitness | null;
+  /** Set while the node reports without the copy. Its disk may not be mounted, so this is no deletion. Only reports change it. */
+  missing_since?: number | null;
   created_at: number;
   changed_at: number;
 };

@@ -394,7 +394,9 @@ async function applied(
     const loss = lossOf(result, kept);
     // Images that were marked for deletion stay marked: their deletion found nothing either.
     if (loss !== null) return { state: 'failed', missing: result.missing.length, error_code: MOST_MISSING, error_message: loss };
-    for (const { repository, remove } of payload.repositories)
+    // A registry without its disk deletes nothing and has nothing. Only an image that it has, or had, shows that the others are gone.
+    const isShown = result.removed > 0 || kept > result.missing.length;
+    for (const { repository, remove } of isShown ? payload.repositories : [])
       for (const digests of slices(remove)) {
         await tx
           .updateTable('deployments')

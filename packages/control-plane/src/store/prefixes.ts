@@ -39,6 +39,8 @@ export async function claimPrefix(
   if (last?.project_id === projectId && last.released_at === null) return null;
   const refusal = claimRefusal(last, projectId, quarantineMs, now);
   if (refusal !== null) return refusalMessage(`the domain prefix ${prefix}`, refusal);
+  if (await hasManyKept(tx, projectId, now - quarantineMs))
+    return `the project gave up ${MAX_KEPT} domain prefixes recently; change it later`;
   const row = { id: newId(), project_id: projectId, claimed_at: now, released_at: null };
   await tx
     .insertInto('prefix_claims')
@@ -46,6 +48,18 @@ export async function claimPrefix(
     .onConflict((oc) => oc.column('prefix').doUpdateSet(row))
     .execute();
   return null;
+}
+
+/** Most prefixes that a project can give up within the quarantine: each one keeps a row. */
+const MAX_KEPT = 200;
+async function hasManyKept(tx: Tx, projectId: string, since: number): Promise<boolean> {
+  const { count } = await tx
+    .selectFrom('prefix_claims')
+    .select((eb) => eb.fn.countAll().as('count'))
+    .where('project_id', '=', projectId)
+    .where('released_at', '>', since)
+    .executeTakeFirstOrThrow();
+  return Number(count) >= MAX_KEPT;
 }
 
 /** Throws domain_prefix_taken. (The prefixes that projects are set to are unique by constraint.) */

@@ -6,7 +6,7 @@ import type { VolumeCopy } from '../domain/volume-copy.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
 
-export const volumeCopyOf = (row: Row<'volume_copies'>): VolumeCopy => ({
+export const volumeCopyOf = ({ reported_at: _, delete_asked_at: __, ...row }: Row<'volume_copies'>): VolumeCopy => ({
   ...row,
   names: JSON.parse(row.names) as string[],
   sizes: JSON.parse(row.sizes) as VolumeCopy['sizes'],
@@ -44,49 +44,66 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
     return texts;
   },
 
-  report: (node, reported, now) => db.write((tx) => compare(tx, node, reported, now)),
+  report: (node, reported, now, removed) => db.write((tx) => compare(tx, node, { reported, removed }, now)),
 
   requestDelete: (nodeId, copyId, now) =>
     db.write(async (tx) => {
-      const row = await tx
-        .selectFrom('volume_copies')
-        .selectAll()
-        .where('id', '=', copyId)
-        .where('node_id', '=', nodeId)
-        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
-        .executeTakeFirst();
-      if (row === undefined) throw new DomainError('not_found', 'the node has no such volumes');
-      const copy = volumeCopyOf(row);
-      if (copy.state === 'incoming')
-        throw new DomainError(
-          'wrong_state',
-          `the volumes of ${copy.project} are being copied to here; \`berth node uncordon\` for the node that they leave ends the copy and deletes it`,
-        );
-      if (copy.state === 'current')
-        throw new DomainError(
-          'wrong_state',
-          `these are the volumes of ${copy.project}; only the deletion of the project with its volumes deletes them`,
-        );
+      const copy = await unusedCopy(db, tx, nodeId, copyId);
       const changed: VolumeCopy = { ...copy, state: 'deleting', changed_at: now };
       await putVolumes(tx, changed);
       return changed;
     }),
+
+  forget: (nodeId, copyId) =>
+    db.write(async (tx) => {
+      const copy = await unusedCopy(db, tx, nodeId, copyId);
+      if ((copy.missing_since ?? null) === null)
+        throw new DomainError('wrong_state', `${copy.hostname} has these volumes; delete them without \`forget\``);
+      await tx.deleteFrom('volume_copies').where('id', '=', copyId).execute();
+      return copy;
+    }),
 });
+
+/** Throws not_found, and wrong_state for a copy that a project uses or receives. */
+async function unusedCopy(db: Database, tx: Tx, nodeId: string, copyId: string): Promise<VolumeCopy> {
+  const row = await tx
+    .selectFrom('volume_copies')
+    .selectAll()
+    .where('id', '=', copyId)
+    .where('node_id', '=', nodeId)
+    .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+    .executeTakeFirst();
+  if (row === undefined) throw new DomainError('not_found', 'the node has no such volumes');
+  const copy = volumeCopyOf(row);
+  if (copy.state === 'incoming')
+    throw new DomainError(
+      'wrong_state',
+      `the volumes of ${copy.project} are being copied to here; \`berth node uncordon\` for the node that they leave ends the copy and deletes it`,
+    );
+  if (copy.state === 'current')
+    throw new DomainError(
+      'wrong_state',
+      `these are the volumes of ${copy.project}; only the deletion of the project with its volumes deletes them`,
+    );
+  return copy;
+}
 
 /**
  * Compares the copies on a node with the rows, and returns what the node should delete and set aside.
  *
- * - The node has deleted a copy, or an operator has removed it by hand: its row goes. A current copy keeps its row, so that no
- *   deployment starts with an empty volume.
+ * - The node confirms that it deleted a copy, as it was asked to: its row goes.
+ * - The node reports without a copy: it is missing, and its row stays. The disk may not be mounted, and the copy comes back with it. A
+ *   current copy that is missing also keeps a deployment from starting with an empty volume.
  * - The node of a copy was deleted, and another node reports it: the machine came back, and the copy belongs to it.
  */
 async function compare(
   tx: Tx,
   node: { id: string; hostname: string },
-  reported: readonly ReportedCopy[],
+  { reported, removed }: { reported: readonly ReportedCopy[]; removed: readonly string[] | undefined },
   now: number,
 ): Promise<VolumeWork> {
   const here = await tx.selectFrom('volume_copies').selectAll().where('node_id', '=', node.id).execute();
+  const rows = new Map(here.map((row) => [row.id, row]));
   const known = new Map(here.map((row) => [row.id, volumeCopyOf(row)]));
   for (const { copy: id, folders } of reported) {
     const copy = known.get(id) ?? (await adopted(tx, id));
@@ -94,35 +111,53 @@ async function compare(
     known.set(id, copy);
     const sizes = Object.fromEntries(folders.flatMap(({ name, bytes }) => (bytes === null ? [] : [[name, bytes]])));
     const bytes = folders.some((f) => f.bytes === null) ? copy.bytes : folders.reduce((sum, f) => sum + (f.bytes ?? 0), 0);
-    const isSame = copy.node_id === node.id && copy.hostname === node.hostname && copy.bytes === bytes;
+    const row = rows.get(id);
+    const isListed = row !== undefined && row.reported_at !== null && row.missing_since === null;
+    const isSame = isListed && copy.hostname === node.hostname && copy.bytes === bytes;
     // Only what the node knows: a plan may have changed the state meanwhile.
     if (!isSame || JSON.stringify(copy.sizes) !== JSON.stringify(sizes))
       await tx
         .updateTable('volume_copies')
-        .set({ node_id: node.id, hostname: node.hostname, bytes, sizes: JSON.stringify(sizes), changed_at: now })
+        .set({
+          node_id: node.id,
+          hostname: node.hostname,
+          bytes,
+          sizes: JSON.stringify(sizes),
+          reported_at: row?.reported_at ?? now,
+          missing_since: null,
+          changed_at: now,
+        })
         .where('id', '=', id)
         .execute();
   }
   const present = new Set(reported.map((r) => r.copy));
-  const gone = [...known.values()].filter(
-    ({ id, state }) => !present.has(id) && (state === 'deleting' || state === 'left' || state === 'kept'),
+  const absent = here.filter(({ id }) => !present.has(id));
+  const gone = goneOf(absent, removed).map(({ id }) => id);
+  if (gone.length > 0) await tx.deleteFrom('volume_copies').where('id', 'in', gone).execute();
+  const missing = absent.flatMap((row) =>
+    row.missing_since === null && row.reported_at !== null && !gone.includes(row.id) ? [row.id] : [],
   );
-  if (gone.length > 0)
-    await tx
-      .deleteFrom('volume_copies')
-      .where(
-        'id',
-        'in',
-        gone.map(({ id }) => id),
-      )
-      .execute();
+  if (missing.length > 0) await tx.updateTable('volume_copies').set({ missing_since: now }).where('id', 'in', missing).execute();
   const inPlace = new Set(reported.flatMap((r) => (r.in_place ? [r.copy] : [])));
   const all = [...known.values()];
+  const remove = all.flatMap(({ id, state }) => (state === 'deleting' && present.has(id) ? [id] : []));
+  const asked = remove.filter((id) => (rows.get(id)?.delete_asked_at ?? null) === null);
+  if (asked.length > 0) await tx.updateTable('volume_copies').set({ delete_asked_at: now }).where('id', 'in', asked).execute();
   return {
-    remove: all.flatMap(({ id, state }) => (state === 'deleting' && present.has(id) ? [id] : [])),
+    remove,
     // An older backup of this database names it as current again: the project must not start with older data.
     setAside: all.flatMap(({ id, state }) => (state === 'left' && inPlace.has(id) ? [id] : [])),
   };
+}
+
+/** Returns the rows of absent copies that are deleted, or that never were on the node. */
+function goneOf(absent: readonly Row<'volume_copies'>[], removed: readonly string[] | undefined): Row<'volume_copies'>[] {
+  const wasAsked = ({ state, delete_asked_at }: Row<'volume_copies'>): boolean => state === 'deleting' && delete_asked_at !== null;
+  const neverWas = ({ state, names, reported_at }: Row<'volume_copies'>): boolean =>
+    reported_at === null && (state === 'deleting' || ((state === 'kept' || state === 'left') && names === '[]'));
+  // An agent of an earlier version confirms nothing. If other copies are absent too, its disk is probably not mounted.
+  const isBelieved = absent.every((row) => wasAsked(row) || row.reported_at === null);
+  return absent.filter((row) => neverWas(row) || (wasAsked(row) && (removed === undefined ? isBelieved : removed.includes(row.id))));
 }
 
 /** Returns the copy if its node was deleted. */
@@ -155,7 +190,7 @@ export async function hasVolumes(tx: Tx, nodeId: string): Promise<boolean> {
   return (await query.limit(1).execute()).length > 0;
 }
 
-export async function putVolumes(tx: Tx, { id, ...copy }: VolumeCopy): Promise<void> {
+export async function putVolumes(tx: Tx, { id, missing_since: _, ...copy }: VolumeCopy): Promise<void> {
   const columns = {
     ...copy,
     names: JSON.stringify(copy.names),

@@ -112,10 +112,12 @@ export async function createApi(
   const log = silentLogger();
   let borrowed = given.databaseUrl === undefined ? ((await databases?.borrow()) ?? null) : null;
   const databaseUrl = given.databaseUrl ?? borrowed;
-  const real = databaseUrl === null ? await storesInMemory(now) : await openStores({ databaseUrl, log, now });
+  const config = readConfig(Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined)));
+  const domainQuarantineMs = config.DOMAIN_QUARANTINE;
+  const real =
+    databaseUrl === null ? await storesInMemory(now, domainQuarantineMs) : await openStores({ databaseUrl, log, now, domainQuarantineMs });
   const stores = given.stores?.(real) ?? real;
-  const env = Object.fromEntries(Object.entries({ ...ENV, ...given.env }).filter(([, v]) => v !== undefined));
-  const app = await createApp(readConfig(env), {
+  const app = await createApp(config, {
     log,
     stores,
     now,

@@ -165,6 +165,10 @@ describe('a release that is deployed again has its own settings', () => {
     let project: string;
     let first: string;
     beforeEach(async () => {
+      // Otherwise the prefix stays reserved for its project, and no other one gets it.
+      await api.close();
+      api = await createApi({ env: { DOMAIN_QUARANTINE: '0s' } });
+      world = await createWorld(api);
       project = await createProject(api);
       first = await world.live(project);
       await patch(project, { domain_prefix: 'store' });

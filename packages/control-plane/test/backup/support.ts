@@ -135,6 +135,11 @@ export async function everything(api: Callable): Promise<Record<string, unknown>
     // Metrics without a period are those of the last hour.
     if (name === 'projectMetrics') for (const moment of ['from', 'to']) delete json[moment];
     // The answer of an error names its request.
+    // A restored control plane says so.
+    if (name === 'system') {
+      const { readiness } = json as { readiness?: { notes: string[] } };
+      if (readiness !== undefined) readiness.notes = readiness.notes.filter((note) => !note.startsWith('restored on '));
+    }
     answers[`${name} ${Object.values(params).join(' ')}`] = status === 200 ? json : [status, json['code']];
     return (json['items'] ?? []) as { id?: string }[];
   };

@@ -58,10 +58,11 @@ async function work(node: string, report: object): Promise<boolean> {
   if (task === undefined) return false;
   const lease = `lease-${++ids}`;
   await stores.tasks.claim(task.id, { token: lease, expires_at: now + 1 }, now, 5);
-  await driver.report(task.id, lease, { status: 'completed', ...report });
+  const image = task.kind === 'build' ? { image_tag: `${(task.payload as { image_repository: string }).image_repository}:${COMMIT}` } : {};
+  await driver.report(task.id, lease, { status: 'completed', ...image, ...report });
   return true;
 }
-const built = { image_tag: `registry:5000/shop:${COMMIT}`, image_digest: DIGEST, commit: COMMIT };
+const built = { image_digest: DIGEST, commit: COMMIT };
 const stateOf = async (id: string): Promise<string> => {
   const d = await stores.deployments.get(id);
   return d.error === null ? d.status : `${d.status} ${d.error.code}`;

@@ -106,6 +106,8 @@ const SETTINGS: RoutingSettings = {
   acmeResolver: 'le',
   ownHosts: RULES.ownHosts,
 };
+/** Each project has an address of its own. */
+const PORTS: Record<string, number> = { shop: 32_001, intern: 32_002, other: 32_003, a: 32_004, b: 32_005 };
 const route = (name: string, more: Partial<PublishedRoute> = {}): PublishedRoute => ({
   project_id: `id-${name}`,
   project_name: name,
@@ -113,7 +115,7 @@ const route = (name: string, more: Partial<PublishedRoute> = {}): PublishedRoute
   node_id: 'n1',
   domain_prefix: name,
   host_ip: '10.0.0.1',
-  host_port: 32_001,
+  host_port: PORTS[name] ?? 32_000,
   published_at: 1,
   auth_required: false,
   ...more,

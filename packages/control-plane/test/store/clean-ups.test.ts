@@ -219,6 +219,18 @@ describe('a registry that lacks images', () => {
     expect((await payload(s, 't-b')).repositories).toMatchObject([{ remove: [digest(1), digest(2), digest(3)] }]);
   });
 
+  test('an empty registry is no deletion when only images of deleted projects are left: each clean-up asks again', async () => {
+    const s = await scene();
+    await s.stores.projects.markDeleting(s.project.id, NOW);
+    await s.stores.projects.removeIfGone(s.project.id);
+    const all = [{ remove: [digest(1), digest(2), digest(3)] }];
+    await cleaned(s, 'a', [], { removed: 0 });
+    await cleaned(s, 'b', [], { removed: 3 });
+    expect((await payload(s, 't-b')).repositories).toMatchObject(all);
+    await cleaned(s, 'c', []);
+    expect((await payload(s, 't-c')).repositories).toEqual([]);
+  });
+
   test('a build that pushes the image again makes its releases possible again', async () => {
     const s = await scene();
     await cleaned(s, 'a', [], { keepReleases: 2, removed: 1 });

@@ -25,7 +25,13 @@ async function migrated(): Promise<Buffer> {
   }
 }
 
-export async function storesInMemory(now: () => number = Date.now): Promise<Stores> {
+export async function storesInMemory(now: () => number = Date.now, domainQuarantineMs?: number): Promise<Stores> {
   image ??= migrated();
-  return openStores({ databaseUrl: 'sqlite::memory:', log: quiet, now, image: await image });
+  return openStores({
+    databaseUrl: 'sqlite::memory:',
+    log: quiet,
+    now,
+    image: await image,
+    ...(domainQuarantineMs === undefined ? {} : { domainQuarantineMs }),
+  });
 }

@@ -38,6 +38,7 @@ const reported = (id: string, bytes: number | null = 5) => ({
 });
 const states = async (): Promise<Record<string, string>> =>
   Object.fromEntries((await stores.volumes.onNode(node.id)).map((c) => [c.id, c.state]));
+const missing = async () => Object.fromEntries((await stores.volumes.onNode(node.id)).map((c) => [c.id, c.missing_since]));
 
 beforeEach(async () => {
   stores = await open(freshPath());
@@ -59,10 +60,48 @@ describe('the report of a node', () => {
     expect(await stores.volumes.report(node, [reported('v1', null)], NOW)).toEqual({ remove: [], setAside: [] });
     expect(await states()).toEqual({ v1: 'current' });
   });
+  it('of an agent that confirms deletions ends one only with its confirmation', async () => {
+    await put(copy(), copy({ id: 'v2', state: 'deleting' }), copy({ id: 'v3', state: 'left' }));
+    await stores.volumes.report(node, [reported('v1'), reported('v2'), reported('v3')], NOW, []);
+    await stores.volumes.report(node, [reported('v1'), reported('v3')], NOW + 1, []);
+    expect(await missing()).toEqual({ v1: null, v2: NOW + 1, v3: null });
+    // A confirmation of what nobody asked for is none.
+    await stores.volumes.report(node, [reported('v1')], NOW + 2, ['v2', 'v3']);
+    expect(await missing()).toEqual({ v1: null, v3: NOW + 2 });
+  });
+  it.each([
+    ['of this version', []],
+    ['of an earlier version', undefined],
+  ])('without its disk forgets nothing, and asks again when the disk is back: an agent %s', async (_, removed) => {
+    await put(copy(), copy({ id: 'v2', state: 'left' }), copy({ id: 'v3', state: 'kept' }), copy({ id: 'v4', state: 'deleting' }));
+    const all = [reported('v1'), reported('v2'), reported('v3'), reported('v4')];
+    const work = { remove: ['v4'], setAside: ['v2'] };
+    expect(await stores.volumes.report(node, all, NOW, removed)).toEqual(work);
+    expect(await stores.volumes.report(node, [], NOW + 1, removed)).toEqual({ remove: [], setAside: [] });
+    expect(await stores.volumes.report(node, [], NOW + 2, removed)).toEqual({ remove: [], setAside: [] });
+    expect(await missing()).toEqual({ v1: NOW + 1, v2: NOW + 1, v3: NOW + 1, v4: NOW + 1 });
+    expect(await stores.volumes.report(node, all, NOW + 3, removed)).toEqual(work);
+    expect(await missing()).toEqual({ v1: null, v2: null, v3: null, v4: null });
+  });
+  it('forgets the row of a missing copy only if an admin says so', async () => {
+    await put(copy(), copy({ id: 'v2', state: 'left' }));
+    await stores.volumes.report(node, [reported('v1'), reported('v2')], NOW, []);
+    expect(await codeOf(stores.volumes.forget(node.id, 'v2'))).toBe('wrong_state');
+    await stores.volumes.report(node, [], NOW, []);
+    expect(await codeOf(stores.volumes.forget(node.id, 'v1'))).toBe('wrong_state');
+    await stores.volumes.forget(node.id, 'v2');
+    expect(await states()).toEqual({ v1: 'current' });
+    expect(await codeOf(stores.volumes.forget(node.id, 'v2'))).toBe('not_found');
+  });
+  it('forgets at once what never was on the node', async () => {
+    await put(copy({ state: 'kept', names: [] }), copy({ id: 'v2', state: 'deleting' }));
+    await stores.volumes.report(node, [], NOW, []);
+    expect(await states()).toEqual({});
+  });
   it('without a copy in use changes nothing: an empty disk must not start the project', async () => {
     await put(copy(), copy({ id: 'v2', state: 'incoming' }), copy({ id: 'v3', state: 'left' }));
     expect(await stores.volumes.report(node, [], NOW)).toEqual({ remove: [], setAside: [] });
-    expect(await states()).toEqual({ v1: 'current', v2: 'incoming' });
+    expect(await states()).toEqual({ v1: 'current', v2: 'incoming', v3: 'left' });
   });
   it('sets aside what a move left behind', async () => {
     await put(copy({ state: 'left' }), copy({ id: 'v2', state: 'left' }));

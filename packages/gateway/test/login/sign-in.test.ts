@@ -5,6 +5,7 @@ import { type IdentityProvider, startIdentityProvider } from '@berth/testbed/ide
 import { type Page, PlainBrowser } from '@berth/testbed/plain-browser';
 import { waitFor } from '@berth/testbed/wait';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { FIRST_CLAIM } from '@berth/wire/gateway';
 import { githubEnv, oidcEnv, type Site, startSite, textOf, titleOf } from './support.ts';
 
 let idp: IdentityProvider;
@@ -146,10 +147,13 @@ describe('single sign-on', () => {
     expect(location.searchParams.get('redirect')).toBe('/a?b=c#d');
     const code = location.searchParams.get('code') ?? '';
     const { codes } = site.gateway.deps;
-    expect(codes.read(code, 'alpha.berth.localhost', nonce)?.session.identity.email).toBe('octavia@example.test');
-    expect(codes.read(code, 'beta.berth.localhost', nonce)).toBeNull();
-    expect(codes.read(code, 'alpha.berth.localhost', `${nonce}x`)).toBeNull();
-    expect(codes.read(code, 'alpha.berth.localhost', undefined)).toBeNull();
+    const claim = FIRST_CLAIM;
+    expect(codes.read(code, 'alpha.berth.localhost', nonce, claim)?.session.identity.email).toBe('octavia@example.test');
+    expect(codes.read(code, 'beta.berth.localhost', nonce, claim)).toBeNull();
+    expect(codes.read(code, 'alpha.berth.localhost', `${nonce}x`, claim)).toBeNull();
+    expect(codes.read(code, 'alpha.berth.localhost', undefined, claim)).toBeNull();
+    // The host belongs to another project by now.
+    expect(codes.read(code, 'alpha.berth.localhost', nonce, 'another claim')).toBeNull();
   });
 
   test('a second tab that completes its login later shares the session, so one logout ends both', async () => {

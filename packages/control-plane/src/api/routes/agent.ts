@@ -78,7 +78,7 @@ export function agentRoutes(route: Define, deps: Deps): void {
       }
       const open = stores.tasks.lastOpen(node.id);
       const forget = await deletedDatasets.among(body.cached ?? []);
-      const { remove, setAside } = await volumeReports(node, body.volumes);
+      const { remove, setAside } = await volumeReports(node, body);
       const neighbours = await neighboursFor(body.neighbours_etag);
       return {
         ...nodeView(node, now(), limits),

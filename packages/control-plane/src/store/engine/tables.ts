@@ -132,7 +132,15 @@ export type Tables = {
     set_at: Ms;
   };
   /** Copies of volumes on nodes (domain/volumes.ts). They outlive their project. */
-  volume_copies: Omit<VolumeCopy, 'names' | 'sizes' | 'seen'> & { names: Json; sizes: Generated<Json>; seen: Generated<Json | null> };
+  volume_copies: Omit<VolumeCopy, 'names' | 'sizes' | 'seen' | 'missing_since'> & {
+    names: Json;
+    sizes: Generated<Json>;
+    seen: Generated<Json | null>;
+    /** When the node reported the copy first, and when it was first asked to delete a copy that it had. */
+    reported_at: Generated<Ms | null>;
+    delete_asked_at: Generated<Ms | null>;
+    missing_since: Generated<Ms | null>;
+  };
   deploy_keys: DeployKeyRecord;
   git_tokens: GitTokenRecord;
   /** ssh host keys (domain/git-hosts.ts). */

@@ -38,6 +38,7 @@ import { prefixClaims } from './0039_prefix_claims.ts';
 import { corsOrigins } from './0040_cors_origins.ts';
 import { unmanagedContainers } from './0041_unmanaged_containers.ts';
 import { missingImages } from './0042_missing_images.ts';
+import { missingVolumes } from './0043_missing_volumes.ts';
 import { gitLfs } from './0047_git_lfs.ts';
 import { startSeconds } from './0045_start_seconds.ts';
 import { rolledBack } from './0049_rolled_back.ts';
@@ -77,6 +78,7 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0040_cors_origins': corsOrigins(capabilities),
   '0041_unmanaged_containers': unmanagedContainers(capabilities),
   '0042_missing_images': missingImages(),
+  '0043_missing_volumes': missingVolumes(),
   '0045_start_seconds': startSeconds(),
   '0047_git_lfs': gitLfs(),
   '0049_rolled_back': rolledBack(capabilities),
