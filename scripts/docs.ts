@@ -4,7 +4,7 @@
  */
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { ERRORS, FAILURES } from '@berth/wire/errors';
+import { ERRORS, type FailureCode, FAILURES, NEXT_STEPS } from '@berth/wire/errors';
 import type { Route } from '@berth/wire/route';
 import { ROUTES } from '@berth/wire/routes';
 import { DEPLOYMENT_STATES, isSettled, isTerminal } from '@berth/wire/vocabulary';
@@ -35,8 +35,8 @@ function errors(): string {
 }
 
 function failures(): string {
-  const rows = Object.entries(FAILURES).map(([name, meaning]) => [code(name), meaning]);
-  return table(['code', 'meaning'], rows);
+  const rows = (Object.keys(FAILURES) as FailureCode[]).map((name) => [code(name), FAILURES[name], NEXT_STEPS[name]]);
+  return table(['code', 'meaning', 'what to do'], rows);
 }
 
 function states(): string {

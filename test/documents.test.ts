@@ -1,6 +1,7 @@
 /** Documents: links lead to existing targets, the index lists every page, each page begins with its purpose, lines are not too long. */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { type FailureCode, FAILURES, NEXT_STEPS } from '@berth/wire/errors';
 import { ProjectCreate } from '@berth/wire/project';
 import { BuildPayload, DeployPayload } from '@berth/wire/task';
 import { describe, expect, test } from 'vitest';
@@ -141,6 +142,20 @@ test('docs/troubleshooting.md quotes messages that Berth writes', () => {
     .flatMap((row) => [...(row.split(' | ')[0] ?? '').matchAll(/`([^`]+)`/g)].map(([, text = '']) => text));
   expect(quoted.length).toBeGreaterThan(20);
   expect(quoted.filter((text) => !text.split('…').every((part) => sources.includes(part.trim())))).toEqual([]);
+});
+
+/** Words with which a sentence begins that says what to do. */
+const DO =
+  /^(?:add|ask|check|commit|compare|correct|create|deploy|free|give|let|look|mount|open|push|raise|read|remove|rename|run|set|shorten|start|stop|update|use|wait|find) /;
+test.each(Object.keys(FAILURES) as FailureCode[])('the failure %s says what happened and what to do', (code) => {
+  expect(FAILURES[code]).toMatch(/^[A-Za-z].*[^.:;]$/);
+  const step = NEXT_STEPS[code];
+  expect(step).toMatch(DO);
+  expect(step).toMatch(/[^.;]$/);
+  for (const [, setting = ''] of step.matchAll(/\b([A-Z]{3,}_[A-Z_]+)\b/g)) expect(read('docs/settings.md')).toContain(`\`${setting}\``);
+  for (const [, command = ''] of step.matchAll(/\b(berth [a-z-]+(?: (?:show|list|set|trust|disk))?)/g))
+    expect(read('docs/cli.md')).toContain(`\`${command}`);
+  expect(anchorsIn('docs/troubleshooting.md')).toContain(code);
 });
 
 test('the contract says of each field what an agent does that knows only the contract', () => {

@@ -157,7 +157,7 @@ export async function startAgent(config: AgentOptions, log: Logger, tracing: Tra
       dataProblem: parts.dataProblem,
       refusal: registration.refusal(),
       isRegistered: registration.nodeId() !== null,
-      silentMs: Date.now() - (registration.lastOkAt() ?? 0),
+      silentMs: performance.now() - (registration.lastOkAt() ?? Number.NEGATIVE_INFINITY),
       hasRegistrySettings: registry.current() !== null,
       hasPolledTasks: tasks.lastPollOkAt() !== null,
       engineOk: registration.engineOk(),

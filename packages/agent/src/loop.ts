@@ -70,8 +70,8 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
   const ended = new Map<string, { at: number; notBefore: number }>();
   let listed: { tasks: readonly Task[]; askedAt: number } = { tasks: [], askedAt: -Infinity };
   let etag: string | null = null;
+  /** Monotonic clock in ms, like all times here. */
   let lastPollOkAt: number | null = null;
-  /** Monotonic clock in ms, like all times here except `lastPollOkAt`. */
   let askedAt = 0;
   let knowsOpenTasks = false;
   /** Consecutive polls that ended without an answer after more than a short hold. */
@@ -160,7 +160,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
       timeoutMs: (wait + 15) * 1000,
     });
     if (wasLong()) cuts = 0;
-    lastPollOkAt = Date.now();
+    lastPollOkAt = performance.now();
     if (result.headers !== undefined) deps.onLogsWanted?.(result.headers.get(LOGS_WANTED_HEADER));
     if (result.answer !== null) {
       listed = { tasks: result.answer, askedAt };
@@ -181,7 +181,7 @@ export function createTaskLoop(deps: TaskLoopDeps): TaskLoop {
     abortPoll: () => pollAgain(),
     checkOpenTasks(open) {
       knowsOpenTasks = open !== undefined;
-      if (open === undefined || lastPollOkAt === null || Date.now() - lastPollOkAt < trustMs) return;
+      if (open === undefined || lastPollOkAt === null || performance.now() - lastPollOkAt < trustMs) return;
       if (open === openTasksText(listed.tasks)) return;
       log.info('the open tasks differ from the polled list; polling again');
       pollAgain();

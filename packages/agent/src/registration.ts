@@ -64,6 +64,7 @@ export type Registration = {
   /** Sends one registration. Rejects if it did not succeed. */
   register(signal: AbortSignal): Promise<Node>;
   nodeId(): string | null;
+  /** Monotonic clock in ms. */
   lastOkAt(): number | null;
   /** Another machine is registered under this name, and the tasks of the node are its tasks; null if not. */
   problem(): string | null;
@@ -168,7 +169,7 @@ export function createRegistration(deps: RegistrationDeps): Registration {
       }),
     );
     await failPoint('agent.register.after');
-    lastOkAt = Date.now();
+    lastOkAt = performance.now();
     lastAnswerAt = node.last_seen_at;
     if (node.neighbours !== undefined) {
       neighboursEtag = node.neighbours.etag;

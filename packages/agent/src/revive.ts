@@ -32,7 +32,7 @@ const RESTART_POLICY = 'unless-stopped';
 
 export async function createRevival(
   docker: Docker,
-  { path, log, now = Date.now }: { path: string; log: Logger; now?: () => number },
+  { path, log, now = () => performance.now() }: { path: string; log: Logger; now?: () => number },
 ): Promise<Revival> {
   let suspiciousUntil = 0;
   /** Containers that ended before this time were stopped while no agent ran, and not by the engine. */

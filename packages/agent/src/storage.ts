@@ -41,7 +41,7 @@ const FRESH_MS = 5 * 60_000;
 
 export function createStorage({ root, maxStorage, inherit, log }: StorageOptions): StorageMeter {
   let used: number | null = null;
-  let countedAt = 0;
+  let countedAt = Number.NEGATIVE_INFINITY;
   let counting: Promise<void> | null = null;
   const reservations = new Set<{ bytes: number; written: number }>();
   const sum = (of: 'bytes' | 'written'): number => [...reservations].reduce((total, r) => total + r[of], 0);
@@ -52,7 +52,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
       timeoutMs: DU_MS,
       signal,
     });
-    countedAt = Date.now();
+    countedAt = performance.now();
     const bytes = /^(\d+)\t/.exec(result.stdout)?.[1];
     // If a file vanishes during the count, du fails but its sum is still good.
     if (bytes !== undefined && result.ended === null) used = Number(bytes) - sum('written');
@@ -80,7 +80,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
 
   return {
     async read(signal) {
-      if (counting === null && Date.now() - countedAt > FRESH_MS) {
+      if (counting === null && performance.now() - countedAt > FRESH_MS) {
         // A count mostly takes milliseconds; then the first registration already has it.
         await Promise.race([counted(signal), new Promise((resolve) => setTimeout(resolve, 500))]);
       }
@@ -106,7 +106,7 @@ export function createStorage({ root, maxStorage, inherit, log }: StorageOptions
     add(bytes) {
       if (used !== null) used = Math.max(0, used + bytes);
     },
-    stale: () => void (countedAt = 0),
+    stale: () => void (countedAt = Number.NEGATIVE_INFINITY),
   };
 }
 

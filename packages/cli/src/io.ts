@@ -17,6 +17,8 @@ export type Io = {
   /** Aborts when a person presses Ctrl-C. */
   interrupted: AbortSignal;
   now(): number;
+  /** Clock for durations in ms, which never jumps. */
+  monotonic(): number;
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 };
 

@@ -44,6 +44,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     readStdin,
     interrupted: interrupted.signal,
     now: Date.now,
+    monotonic: () => performance.now(),
     sleep: (ms, signal) => sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined),
   };
   process.exitCode = await run(argv, io);

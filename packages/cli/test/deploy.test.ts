@@ -357,7 +357,7 @@ describe('a control plane that goes away during a deployment', () => {
     const errors: string[] = [];
     const running = who.berth(['deploy', name], {
       // Time passes with the pauses between tries alone.
-      now: () => Date.now() + passed,
+      monotonic: () => performance.now() + passed,
       sleep: async (ms) => void (passed += ms * 50),
       onErr: (text) => errors.push(text),
     });

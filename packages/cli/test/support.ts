@@ -50,6 +50,7 @@ export type RunOptions = {
   onErr?: (text: string) => void;
   sleep?: Io['sleep'];
   now?: Io['now'];
+  monotonic?: Io['now'];
 };
 
 /** A person with an empty home. Nothing is read from the environment of the tests. */
@@ -75,6 +76,7 @@ export function person(): Person {
         readStdin: async () => given.stdin ?? '',
         interrupted: given.interrupted ?? new AbortController().signal,
         now: given.now ?? Date.now,
+        monotonic: given.monotonic ?? (() => performance.now()),
         sleep: given.sleep ?? ((ms, signal) => sleep(ms, undefined, signal === undefined ? {} : { signal }).then(() => undefined)),
       };
       const code = await run(argv, io);

@@ -63,6 +63,7 @@ describe('steps that are drawn again', () => {
       err: (text: string) => void shown.push(text),
       columns: () => columns,
       now: () => 0,
+      monotonic: () => 0,
     } as unknown as Io;
     const renderer = createRenderer(io);
     for (const width of widths) {

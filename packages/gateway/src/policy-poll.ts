@@ -30,10 +30,12 @@ export type PolicyPoll = {
   setLastError(error: string | null): void;
 };
 
-/** `confirmedAt`: time in ms at which the control plane last confirmed the stored policy; null if no policy is stored. */
-export function createPolicyPoll(parts: PolicyPollParts, confirmedAt: number | null): PolicyPoll {
+/** `storedAt`: time in ms at which the control plane last confirmed the stored policy; null if no policy is stored. */
+export function createPolicyPoll(parts: PolicyPollParts, storedAt: number | null): PolicyPoll {
   const { controlPlane, file, now, state, onDisk, signal } = parts;
   let etag: string | null = null;
+  /** By the clock for durations: a time of day that jumps must not make the policy look new or old. */
+  let confirmedAt: number | null = null;
   let lastError: string | null = 'the control plane has not answered yet';
 
   /** Returns the time in ms that a new policy took to process, or null if the policy has not changed. */
@@ -45,10 +47,10 @@ export function createPolicyPoll(parts: PolicyPollParts, confirmedAt: number | n
       timeoutMs: mayHold ? WAIT_SECONDS * 1000 + GRACE_MS : PATIENT_MS,
       signal,
     });
-    confirmedAt = now();
     const receivedAt = performance.now();
+    confirmedAt = receivedAt;
     if (result.answer === null) {
-      await onDisk(file.confirm(confirmedAt));
+      await onDisk(file.confirm(now()));
       return null;
     }
     if (!isPolicy(result.answer)) throw new Error('the answer of the control plane is not a policy');
@@ -67,7 +69,10 @@ export function createPolicyPoll(parts: PolicyPollParts, confirmedAt: number | n
       if (tookMs !== null) return Math.min(Math.max(MIN_PAUSE_MS, 4 * tookMs), MAX_PAUSE_MS);
       return performance.now() - startedAt < NOT_HELD_MS ? NOT_HELD_MS : MIN_PAUSE_MS;
     },
-    ageMs: () => (confirmedAt === null ? null : Math.max(0, now() - confirmedAt)),
+    ageMs() {
+      if (confirmedAt !== null) return performance.now() - confirmedAt;
+      return storedAt === null ? null : Math.max(0, now() - storedAt);
+    },
     lastError: () => lastError,
     setLastError(error) {
       lastError = error;

@@ -35,7 +35,7 @@ export function createMetrics(
       }),
     );
   let open = 0;
-  let askedAt = now();
+  let askedAt = performance.now();
 
   new Gauge({
     name: 'berth_relay_build_info',
@@ -54,14 +54,14 @@ export function createMetrics(
   gauge(
     'berth_relay_proxy_fetch_age_seconds',
     'Seconds since a reverse proxy last asked for the configuration, or since the start; 0 while a request is held',
-    () => (open > 0 ? 0 : Math.max(0, now() - askedAt) / 1000),
+    () => (open > 0 ? 0 : (performance.now() - askedAt) / 1000),
   );
   return {
     asked() {
       open++;
       return () => {
         open--;
-        askedAt = now();
+        askedAt = performance.now();
       };
     },
     render: async () => ({ type: registry.contentType, text: await registry.metrics() }),

@@ -29,11 +29,11 @@ export async function waitFor<T>(
   options: WaitOptions = {},
 ): Promise<Exclude<T, undefined | null | false>> {
   const deadlineMs = options.deadlineMs ?? 15_000;
-  const started = Date.now();
+  const started = performance.now();
   let last: unknown;
   for (;;) {
     options.signal?.throwIfAborted();
-    const remainingMs = started + deadlineMs - Date.now();
+    const remainingMs = started + deadlineMs - performance.now();
     try {
       const value = await within(Promise.resolve(condition()), Math.max(remainingMs, 1));
       if (value !== undefined && value !== null && value !== false) {
@@ -45,7 +45,7 @@ export async function waitFor<T>(
       // An earlier error says more than the fact that the last check was cut short.
       if (!(error instanceof CutShort) || last === undefined) last = error;
     }
-    if (Date.now() - started >= deadlineMs) {
+    if (performance.now() - started >= deadlineMs) {
       const why = last === undefined ? '' : `; last error: ${messageOf(last)}`;
       throw new WaitTimeout(`timed out after ${deadlineMs} ms: ${name}${why}`, { cause: last });
     }

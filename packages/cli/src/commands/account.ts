@@ -168,12 +168,12 @@ async function byDevice(cli: Cli, url: string, browser: boolean): Promise<{ answ
 const TOKEN_KNOWN_MS = 5_000;
 const LOOK_AGAIN_MS = 250;
 async function firstExchange({ io }: Cli, url: string, deviceToken: string): Promise<LoginAnswer> {
-  const until = io.now() + TOKEN_KNOWN_MS;
+  const until = io.monotonic() + TOKEN_KNOWN_MS;
   for (;;) {
     try {
       return await exchange(url, deviceToken);
     } catch (error) {
-      if (!(error instanceof ApiError && error.status === 401) || io.now() >= until || io.interrupted.aborted) throw error;
+      if (!(error instanceof ApiError && error.status === 401) || io.monotonic() >= until || io.interrupted.aborted) throw error;
     }
     await io.sleep(LOOK_AGAIN_MS, io.interrupted).catch(() => undefined);
   }

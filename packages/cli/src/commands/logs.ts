@@ -125,8 +125,8 @@ async function followRuntime(cli: Cli, path: string): Promise<void> {
       }
     } catch (error) {
       if (!isAway(error)) throw error;
-      awaySince ??= cli.io.now();
-      if (cli.io.now() - awaySince > AWAY_MS)
+      awaySince ??= cli.io.monotonic();
+      if (cli.io.monotonic() - awaySince > AWAY_MS)
         throw new CliError(EXIT.unreachable, 'unreachable', `the control plane has not answered for ${AWAY_MS / 1000} s`, { cause: error });
       if (tries === 0) cli.say('the control plane does not answer; trying again');
     }
@@ -193,8 +193,8 @@ async function followLogs(cli: Cli, projectId: string, id: string, after: number
       } else await cli.io.sleep(2_000, signal).catch(() => undefined);
     } catch (error) {
       if (!isAway(error)) throw error;
-      awaySince ??= cli.io.now();
-      if (cli.io.now() - awaySince > AWAY_MS)
+      awaySince ??= cli.io.monotonic();
+      if (cli.io.monotonic() - awaySince > AWAY_MS)
         throw new CliError(EXIT.unreachable, 'unreachable', `the control plane has not answered for ${AWAY_MS / 1000} s`, { cause: error });
       if (tries === 0) cli.say('the control plane does not answer; trying again');
       await cli.io.sleep(backoff(tries++, AWAY), signal).catch(() => undefined);

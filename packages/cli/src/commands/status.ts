@@ -201,8 +201,8 @@ async function events(cli: Cli, _: readonly (string | undefined)[], options: Rec
       }
     } catch (error) {
       if (!isAway(error)) throw error;
-      awaySince ??= cli.io.now();
-      if (cli.io.now() - awaySince > AWAY_MS)
+      awaySince ??= cli.io.monotonic();
+      if (cli.io.monotonic() - awaySince > AWAY_MS)
         throw new CliError(EXIT.unreachable, 'unreachable', `the control plane has not answered for ${AWAY_MS / 1000} s`, { cause: error });
       if (tries === 0) cli.say('the control plane does not answer; trying again');
     }

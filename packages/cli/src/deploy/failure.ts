@@ -2,7 +2,7 @@
 import type { Cli } from '../cli.ts';
 import type { Deployment } from '@berth/wire/deployment';
 import { ApiError } from '@berth/wire/client';
-import type { FailureCode } from '@berth/wire/errors';
+import { type FailureCode, isFailureCode, NEXT_STEPS } from '@berth/wire/errors';
 import { isAway } from '../problem.ts';
 import { oneLine, safe } from '../output/text.ts';
 import type { Step } from './steps.ts';
@@ -79,7 +79,8 @@ function nextFor(d: Deployment, project: string): string {
     return `berth project edit ${project} --container-port PORT, or change the port in the application; then berth deploy`;
   if (code === 'git_unknown_branch') return `push the branch, or berth project edit ${project} --branch BRANCH; then berth deploy`;
   if ((IN_REPOSITORY as readonly string[]).includes(code)) return 'correct it in the repository, push, then berth deploy';
-  return `berth logs ${d.id} --build, and the action for “${code}” in docs/troubleshooting.md`;
+  const step = isFailureCode(code) ? NEXT_STEPS[code] : `the action for “${code}” in docs/troubleshooting.md`;
+  return `${step} (berth logs ${d.id} --build)`;
 }
 
 export function printExplained(cli: Cli, d: Deployment, why: Explained): void {

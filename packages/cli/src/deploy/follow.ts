@@ -73,7 +73,7 @@ async function drain(cli: Cli, live: Deployment, followed: Followed, renderer: R
 
 async function watchDrain(cli: Cli, live: Deployment, { oldId, drainMs }: Followed, renderer: Renderer): Promise<Deployment> {
   const { io } = cli;
-  const until = io.now() + drainMs + DRAIN_SPARE_MS;
+  const until = io.monotonic() + drainMs + DRAIN_SPARE_MS;
   const old = oldId === null ? null : await cli.client().call('getDeployment', { params: { id: oldId } });
   const isElsewhere = old !== null && old.node_id !== live.node_id;
   let seen: Seen = { deployment: live, old: isElsewhere ? old : null, drains: true };
@@ -81,7 +81,7 @@ async function watchDrain(cli: Cli, live: Deployment, { oldId, drainMs }: Follow
     const steps = stepsOf(seen);
     renderer.show(steps);
     if (steps.at(-1)?.state !== 'running') return seen.deployment;
-    if (io.now() > until) {
+    if (io.monotonic() > until) {
       renderer.note('the new version is live; Berth still removes the old version');
       return seen.deployment;
     }

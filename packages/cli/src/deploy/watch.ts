@@ -33,7 +33,7 @@ export async function watchDeployment(cli: Cli, id: string, options: WatchOption
   let tries = 0;
   for (;;) {
     options.signal?.throwIfAborted();
-    const asked = io.now();
+    const asked = io.monotonic();
     try {
       const result: CallResult<'getDeployment'> = await cli.client().exchange('getDeployment', {
         params: { id },
@@ -44,13 +44,13 @@ export async function watchDeployment(cli: Cli, id: string, options: WatchOption
         ...(options.signal === undefined ? {} : { signal: options.signal }),
       });
       const { answer } = result;
-      if (awaySince !== null) options.note(`the control plane answers again after ${Math.round((io.now() - awaySince) / 1000)} s`);
+      if (awaySince !== null) options.note(`the control plane answers again after ${Math.round((io.monotonic() - awaySince) / 1000)} s`);
       awaySince = null;
       tries = 0;
       if (answer !== null) {
         options.onChange(answer);
         if (options.isDone(answer)) return answer;
-      } else if (io.now() - asked < LEAST_HOLD_MS) await io.sleep(LEAST_HOLD_MS, options.signal);
+      } else if (io.monotonic() - asked < LEAST_HOLD_MS) await io.sleep(LEAST_HOLD_MS, options.signal);
       etag = result.etag;
     } catch (error) {
       options.signal?.throwIfAborted();
@@ -59,7 +59,7 @@ export async function watchDeployment(cli: Cli, id: string, options: WatchOption
         awaySince = asked;
         options.note(`the control plane does not answer (${(error as Error).message}); trying again`);
       }
-      if (io.now() - awaySince >= options.awayMs)
+      if (io.monotonic() - awaySince >= options.awayMs)
         throw new CliError(
           EXIT.unreachable,
           'unreachable',

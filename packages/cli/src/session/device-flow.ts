@@ -74,9 +74,9 @@ export async function askForCode(endpoints: Endpoints): Promise<Asked> {
 
 /** Polls until the person decides. Returns the device token. */
 export async function waitForToken(io: Io, endpoints: Endpoints, asked: Asked): Promise<string> {
-  const until = io.now() + asked.expiresInMs;
+  const until = io.monotonic() + asked.expiresInMs;
   let pause = asked.intervalMs;
-  while (io.now() < until) {
+  while (io.monotonic() < until) {
     await io.sleep(pause, io.interrupted).catch(() => undefined);
     if (io.interrupted.aborted) throw new CliError(EXIT.interrupted, 'interrupted', 'you pressed Ctrl-C; you are not signed in');
     const answer = await form(endpoints.token, { grant_type: DEVICE_GRANT, device_code: asked.deviceCode, client_id: CLIENT_ID }).catch(

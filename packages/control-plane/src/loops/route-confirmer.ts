@@ -25,7 +25,7 @@ export function routeConfirmer({
   entryPoints = 0,
   reach,
   settleMs,
-  now,
+  monotonic,
 }: LoopDeps): (signal: AbortSignal) => Promise<void> {
   /** Checks by deployment. A check takes longer than a run of the loop, so it stays between runs. */
   const checks = new Map<string, ReachCheck>();
@@ -71,9 +71,9 @@ export function routeConfirmer({
   }
 
   return async (signal) => {
-    const until = Date.now() + ONE_RUN_MS;
+    const until = performance.now() + ONE_RUN_MS;
     // Probes repeatedly within one run while a route waits. After ONE_RUN_MS the period of the loop applies.
-    while (!signal.aborted && Date.now() < until) {
+    while (!signal.aborted && performance.now() < until) {
       const waiting = await stores.deployments.awaitingRoute();
       if (waiting.length === 0) return checks.clear();
       const config = source.current();
@@ -83,7 +83,8 @@ export function routeConfirmer({
         return to === undefined ? [] : [{ id, target: { ...to, path: health_path ?? '/' } }];
       });
       const live =
-        there.length > 0 && (probe === null ? isSettleTimeOver(source.servedAt(), settleMs, now()) : await probe(config.hash, signal));
+        there.length > 0 &&
+        (probe === null ? isSettleTimeOver(source.servedAt(), settleMs, monotonic()) : await probe(config.hash, signal));
       if (live && reach !== null) {
         await startChecks(there, reach, signal);
         for (const one of there) await judge(one, config.hash, signal);

@@ -1,6 +1,6 @@
 /** Malformed requests, and the form of every error. */
 import { connect } from 'node:net';
-import { ERRORS } from '@berth/wire/errors';
+import { ERRORS, NEXT_STEPS } from '@berth/wire/errors';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Api, checkProblem, createApi, PROJECT, rulesOf } from './harness.ts';
 
@@ -103,6 +103,10 @@ test('the type of every problem refers to the page that explains it', async () =
   const page = await api.server.inject({ url: '/docs/errors' });
   expect([page.statusCode, page.headers['content-type']]).toEqual([200, 'text/html; charset=utf-8']);
   for (const code of Object.keys(ERRORS)) expect(page.body).toContain(`id="${code}"`);
+  // The dashboard leads here from a failed deployment.
+  const rows = page.body.split('<tr');
+  for (const [code, step] of Object.entries(NEXT_STEPS))
+    expect(rows.filter((row) => row.includes(`id="failure-${code}"`) && row.includes(step))).toHaveLength(1);
   const { type } = (await api.call('getProject', { params: { id: 'x' } })).json;
   expect(new URL(String(type), 'http://host/api/projects/x').href).toBe('http://host/docs/errors#not_found');
 });

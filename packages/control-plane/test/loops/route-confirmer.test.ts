@@ -52,11 +52,44 @@ function check(verdicts: readonly ReachVerdict[], markers: readonly boolean[] = 
       return verdicts[Math.min(asked.length, verdicts.length) - 1];
     },
     settleMs: 0,
-    now: () => 0,
+    monotonic: () => 0,
     log: silentLogger(),
   } as unknown as LoopDeps);
   return { run: () => run(new AbortController().signal), said, asked, to };
 }
+
+test.each([
+  [1_999, []],
+  [2_000, ['d']],
+])('without an address of the proxy, a route is confirmed when it was served long enough: %d ms', async (servedFor, confirmed) => {
+  const said: string[] = [];
+  const end = new AbortController();
+  let passes = 0;
+  const run = routeConfirmer({
+    stores: {
+      deployments: {
+        awaitingRoute: async () => {
+          if (passes++ > 0) end.abort();
+          return [{ id: 'd', route_published_at: 1, health_path: null }];
+        },
+      },
+    },
+    driver: { advance: async (id: string) => void (passes === 1 && said.push(id)) },
+    // Durations of this process: they have nothing to do with the time of day.
+    source: {
+      current: () => ({ hash: 'h', deployments: new Map([['d', { host_ip: '10.0.0.1', host_port: 32_001 }]]) }),
+      servedAt: () => 5_000,
+    },
+    probe: null,
+    reach: null,
+    settleMs: 2_000,
+    now: Date.now,
+    monotonic: () => 5_000 + servedFor,
+    log: silentLogger(),
+  } as unknown as LoopDeps);
+  await run(end.signal);
+  expect(said).toEqual(confirmed);
+});
 
 test('no route is confirmed before a request to the project’s own host through the proxy', async () => {
   const one = check([{ kind: 'reached' }]);

@@ -132,7 +132,7 @@ function Loaded({ deployment }: { deployment: Deployment }) {
               </Text>
             )}
             <Text size="xs" tone="quiet">
-              {deployment.error.code} · <OutLink href={`/docs/errors#${deployment.error.code}`}>what to do</OutLink>
+              {deployment.error.code} · <OutLink href={`/docs/errors#failure-${deployment.error.code}`}>what to do</OutLink>
             </Text>
             {project.data !== undefined && <StillServes project={project.data} />}
           </Column>

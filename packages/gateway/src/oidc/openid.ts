@@ -35,7 +35,8 @@ export type OpenidOptions = {
   /** True if the provider accepts `prompt=select_account` without announcing it in its metadata (Google). */
   acceptsSelectAccount?: boolean;
   fetch: Fetch;
-  now: () => number;
+  /** Clock for durations in ms. */
+  monotonic: () => number;
 };
 type Discovered = { config: Configuration; signatures: Signatures; at: number };
 
@@ -62,7 +63,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
         execute: insecure ? [allowInsecureRequests] : [],
       });
       assertEndpoints(config, insecure);
-      cached = { config, signatures: createSignatures(String(config.serverMetadata().jwks_uri), options.fetch), at: options.now() };
+      cached = { config, signatures: createSignatures(String(config.serverMetadata().jwks_uri), options.fetch), at: options.monotonic() };
       return cached;
     } catch (error) {
       throw new ProviderUnavailable(`${options.id}: metadata: ${reasonOf(error)}`, { cause: error });
@@ -70,7 +71,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
   }
   /** Loads the metadata once for all waiting logins. If a reload fails, the old metadata stay in use. */
   async function discovered(): Promise<Discovered> {
-    if (cached !== null && options.now() - cached.at < METADATA_TTL_MS) return cached;
+    if (cached !== null && options.monotonic() - cached.at < METADATA_TTL_MS) return cached;
     loading ??= load().finally(() => {
       loading = null;
     });
@@ -84,7 +85,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
 
   /** Accepts every answer below 500, because the probe has none of the parameters that the endpoint requires. */
   async function probe(url: string): Promise<void> {
-    const at = options.now();
+    const at = options.monotonic();
     try {
       const { status } = await options.fetch(url, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
       if (status >= 500) throw new ProviderUnavailable(`${options.id}: ${new URL(url).origin}: HTTP ${status}`);
@@ -96,7 +97,7 @@ export function createOpenidProvider(options: OpenidOptions): Provider {
   }
   /** Checks that the provider still answers before a browser is redirected to it; the metadata may be minutes old. Probes one at a time. */
   async function assertAlive(config: Configuration): Promise<void> {
-    const age = probed === null ? Number.POSITIVE_INFINITY : options.now() - probed.at;
+    const age = probed === null ? Number.POSITIVE_INFINITY : options.monotonic() - probed.at;
     if (probed !== null && age >= 0 && age < (probed.error === null ? ALIVE_MS : DEAD_MS)) {
       if (probed.error !== null) throw probed.error;
       return;

@@ -13,13 +13,15 @@ export type ProviderOverrides = {
   googleIssuer?: string;
   /** Time limit of one answer in ms. */
   timeoutMs?: number;
+  monotonic?: () => number;
 };
 
 /** `secrets`: a reload replaces the client secrets. */
 export function createProviders(
-  { config, secrets, now }: Pick<GatewayDeps, 'config' | 'secrets' | 'now'>,
+  { config, secrets }: Pick<GatewayDeps, 'config' | 'secrets'>,
   overrides: ProviderOverrides = {},
 ): Map<string, Provider> {
+  const monotonic = overrides.monotonic ?? (() => performance.now());
   const fetch = createProviderFetch(overrides.timeoutMs);
   const list: Provider[] = [];
   if (config.OIDC_ISSUER !== undefined && config.OIDC_CLIENT_ID !== undefined)
@@ -31,7 +33,7 @@ export function createProviders(
         clientId: config.OIDC_CLIENT_ID,
         clientSecret: () => secrets().oidc,
         fetch,
-        now,
+        monotonic,
       }),
     );
   if (config.GITHUB_CLIENT_ID !== undefined && config.GITHUB_CLIENT_SECRET !== undefined)
@@ -55,7 +57,7 @@ export function createProviders(
         hasHostedDomain: true,
         acceptsSelectAccount: true,
         fetch,
-        now,
+        monotonic,
       }),
     );
   return new Map(list.map((provider) => [provider.id, provider]));

@@ -19,7 +19,10 @@ const secrets = new Set<string>();
 beforeAll(async () => {
   idp = await startIdentityProvider();
   github = await startGithubStandIn();
-  site = await startSite((url) => ({ ...oidcEnv(idp, url), ...githubEnv(github) }), { now: () => Date.now() + clock });
+  site = await startSite((url) => ({ ...oidcEnv(idp, url), ...githubEnv(github) }), {
+    now: () => Date.now() + clock,
+    providers: { monotonic: () => performance.now() + clock },
+  });
 });
 afterAll(async () => {
   await site.close();

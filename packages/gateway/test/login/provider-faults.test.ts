@@ -92,7 +92,7 @@ describe('a provider that goes down while its metadata are cached', () => {
     '%s: an error page and not a redirect to a dead address; it recovers by itself',
     async (fault) => {
       let clock = 0;
-      const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS }, now: () => Date.now() + clock });
+      const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS, monotonic: () => performance.now() + clock } });
       expect((await new PlainBrowser().open(login('oidc', fresh))).url.origin).toBe(idp.issuer);
       idp.fault(fault);
       clock += 10_000;
@@ -140,7 +140,7 @@ test('a wrong client secret: the page says that the provider refused this platfo
 
 test('metadata are reloaded after 10 minutes; if that fails, the old ones stay in use', async () => {
   let clock = 0;
-  const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS }, now: () => Date.now() + clock });
+  const fresh = await startSite(envOf, { providers: { timeoutMs: TIMEOUT_MS, monotonic: () => performance.now() + clock } });
   const asked = (): number => idp.requests('/.well-known/');
   const loginWorks = async (): Promise<boolean> => {
     const browser = new PlainBrowser();

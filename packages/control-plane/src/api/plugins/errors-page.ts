@@ -1,5 +1,8 @@
-/** The page that `type` of a problem refers to. Lists every code with status and meaning. It has no scripts and loads nothing. */
-import { ERRORS } from '@berth/wire/errors';
+/**
+ * The page that `type` of a problem and the dashboard refer to. Lists every code with its meaning, and what to do about a failed
+ * deployment. It has no scripts and loads nothing.
+ */
+import { ERRORS, type FailureCode, FAILURES, NEXT_STEPS } from '@berth/wire/errors';
 import type { Server } from '../define.ts';
 import { ERRORS_PAGE } from '../problem.ts';
 
@@ -10,9 +13,15 @@ const page = (): string => {
   const rows = Object.entries(ERRORS).map(
     ([code, { status, title }]) => `<tr id="${code}"><td><code>${code}</code><td>${status}<td>${title}`,
   );
+  // `failure-`: one code is in both tables.
+  const failures = (Object.keys(FAILURES) as FailureCode[]).map(
+    (code) => `<tr id="failure-${code}"><td><code>${code}</code><td>${FAILURES[code]}<td>${NEXT_STEPS[code]}`,
+  );
   return `<!doctype html><html lang="en"><meta charset="utf-8"><title>Error codes of Berth</title><style>${STYLE}</style>
 <h1>Error codes</h1><p>Every problem document (RFC 9457) has one of these codes in <code>code</code>; <code>detail</code> describes the actual problem.</p>
-<table><thead><tr><th>code<th>status<th>meaning<tbody>${rows.join('\n')}</table>`;
+<table><thead><tr><th>code<th>status<th>meaning<tbody>${rows.join('\n')}</table>
+<h1>Why a deployment failed</h1><p>The error of a failed deployment has one of these codes. Its message adds what happened.</p>
+<table><thead><tr><th>code<th>meaning<th>what to do<tbody>${failures.join('\n')}</table>`;
 };
 
 export function installErrorsPage(server: Server): void {

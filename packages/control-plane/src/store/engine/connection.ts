@@ -36,15 +36,15 @@ export const createRetries =
   (name: string, capabilities: Capabilities, longestPauseMs = 200, onWait: (ms: number) => void = () => {}): WithRetries =>
   async (run) => {
     // The first pause is about as long as the recording thread holds the lock.
-    for (let startedAt = Date.now(), pause = 1, attempt = 1; ; pause = Math.min(pause * 2, longestPauseMs), attempt++) {
+    for (let startedAt = performance.now(), pause = 1, attempt = 1; ; pause = Math.min(pause * 2, longestPauseMs), attempt++) {
       try {
         const result = await run();
-        if (attempt > 1) onWait(Date.now() - startedAt);
+        if (attempt > 1) onWait(performance.now() - startedAt);
         return result;
       } catch (error) {
         const why = capabilities.transient(error);
         if (why === null) throw error;
-        const waited = Date.now() - startedAt;
+        const waited = performance.now() - startedAt;
         if (waited > RETRY_FOR_MS) onWait(waited);
         if (waited > RETRY_FOR_MS) throw retriesExhausted(name, why, waited, error);
         await sleep(pause / 2 + (Math.random() * pause) / 2);

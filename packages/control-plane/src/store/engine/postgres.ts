@@ -92,21 +92,21 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
         return await pool.connect();
       } catch (error) {
         if (!isConnectionError(error)) throw refused(name, error);
-        if (Date.now() >= until || pool.ending) throw unreachable(name, error);
+        if (performance.now() >= until || pool.ending) throw unreachable(name, error);
         await sleep(RECONNECT_MS);
       }
     }
   }
 
   async function checkOut() {
-    let client = await connect(Date.now() + RECONNECT_FOR_MS);
+    let client = await connect(performance.now() + RECONNECT_FOR_MS);
     let [broken, begun] = [false, false];
     async function query(text: string, values: readonly unknown[]): Promise<unknown> {
       // The server rolled back when the connection was lost; an error here would hide the first error.
       if (broken && text === 'rollback') return { command: 'ROLLBACK', rows: [] };
       const isSingleRead = !begun && text.startsWith('select');
       begun = true;
-      for (const until = Date.now() + RECONNECT_FOR_MS; ; ) {
+      for (const until = performance.now() + RECONNECT_FOR_MS; ; ) {
         try {
           return await client.query(text, values.map(withoutNul));
         } catch (error) {
@@ -114,7 +114,7 @@ function poolOf(name: string, config: ClientConfig, max: number): PostgresPool {
           broken = true;
           if (text === 'commit')
             throw new StoreError('unknown_outcome', `the connection to the database ${name} was lost during a commit`, { cause: error });
-          if (!isSingleRead || Date.now() >= until) throw unreachable(name, error);
+          if (!isSingleRead || performance.now() >= until) throw unreachable(name, error);
           await sleep(RECONNECT_MS);
           const next = await connect(until);
           client.release(true);
