@@ -151,6 +151,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       path: '/',
       act: async () => {
         await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ json: { email: 'vera@example.org' } }));
+        const user = { id: 'u-ada', email: 'ada@example.org', role: 'admin' };
+        await page.route(`**${ROUTES.exchange.path}`, (sent) =>
+          sent.fulfill({ json: { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user } }),
+        );
         await open('/?signed-in=of-no-login');
         await press('Continue as vera@example.org');
       },
