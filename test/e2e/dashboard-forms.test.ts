@@ -737,7 +737,10 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     it('only an admin can confirm it', async () => {
       await page.context().addCookies([{ name: 'mock_role', value: 'developer', url: mock.url }]);
       await open('/nodes/node-c');
-      await page.getByRole('button', { name: 'Confirm that svc-minutes is removed' }).click();
+      const button = page.getByRole('button', { name: 'Confirm that svc-minutes is removed' });
+      expect(await button.getAttribute('aria-disabled')).toBe('true');
+      await button.focus();
+      await page.keyboard.press('Enter');
       await page.getByText('your role is developer; this needs admin').first().waitFor({ state: 'attached' });
       expect(await page.getByRole('dialog').count()).toBe(0);
     });
@@ -825,8 +828,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await open('/projects/labels/settings');
       await field('Branch').fill('next');
       await press('Save');
-      const control = page.locator('[aria-invalid="true"]');
-      await control.waitFor();
+      await page.locator('[aria-invalid="true"]').waitFor({ state: 'attached' });
       expect(await page.getByLabel(label).first().getAttribute('aria-invalid')).toBe('true');
       await page.getByText(text, { exact: true }).waitFor();
       await page.getByText(help).waitFor();
