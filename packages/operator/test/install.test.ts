@@ -11,8 +11,17 @@ import { apply, compare, type Wanted } from '../src/install/changes.ts';
 import { checkControlPlane, checkSystem, type Findings, isAtLeast } from '../src/install/checks.ts';
 import { type ComposeSettings, wantedForCompose } from '../src/install/compose.ts';
 import { parseOptions } from '../src/install/options.ts';
-import { internalAddress, partsOf, projectDomain, registryHost, type Settings } from '../src/install/settings.ts';
-import { stateOf } from '../src/install/run.ts';
+import {
+  composeSettings,
+  internalAddress,
+  partsOf,
+  projectDomain,
+  registryHost,
+  type Settings,
+  settingsOf,
+} from '../src/install/settings.ts';
+import { stateOf, usersOf } from '../src/install/run.ts';
+import { WrongUsage } from '../src/lib/command.ts';
 import { shipped } from '../src/install/shipped.ts';
 import { type Extras, wantedFor } from '../src/install/wanted.ts';
 import { parseEnv } from '../src/lib/etc-files.ts';
@@ -73,6 +82,29 @@ describe('arguments', () => {
   });
   test.each(['https://registry.example.org', 'a b'])('the registry %j is refused', (address) => {
     expect(() => registryHost(address)).toThrow('without a scheme');
+  });
+});
+
+describe('everything that is missing is named at once', () => {
+  const asked = (args: string[]) => settingsOf(parseOptions(args));
+  test('flags, where nobody can be asked', async () => {
+    await expect(asked(['all', '--gateway', 'ftp://x', '--internal-address', '127.0.0.1', '--registry', 'https://r'])).rejects.toThrow(
+      /--base-domain is missing[^]*--admin is missing[^]*--internal-address: must be[^]*--gateway: [^]*--acme-email is missing[^]*--registry: must be/,
+    );
+    await expect(composeSettings(parseOptions(['all', '--compose']).values, new Map())).rejects.toThrow(
+      /--base-domain[^]*--admin is missing/,
+    );
+    await expect(composeSettings(parseOptions(['all', '--compose', '--admin', 'x']).values, new Map())).rejects.toThrow(WrongUsage);
+  });
+  test('users, without the package', () => {
+    expect(usersOf(() => undefined)).toMatchObject({
+      problem: expect.stringMatching(
+        /^the users berth, berth-gateway, berth-proxy, berth-registry are missing .*: install the package of Berth/,
+      ),
+    });
+    expect(usersOf((name) => (name === 'berth-proxy' ? undefined : { uid: 1, gid: 1 }))).toMatchObject({
+      problem: expect.stringContaining('the user berth-proxy is missing'),
+    });
   });
 });
 

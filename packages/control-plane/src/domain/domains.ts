@@ -99,4 +99,5 @@ export const refusalMessage = (host: string, refusal: ClaimRefusal): string =>
   refusal.rule === 'taken'
     ? `another project already has ${host}`
     : `another project had ${host} until recently; it is kept for that project until ${new Date(refusal.until).toISOString()}, because ` +
-      'browsers of its visitors still hold cookies for it';
+      'browsers of its visitors still hold cookies for it. Choose another one, take it back in the project that had it, or ask an operator, ' +
+      'who can free it with DOMAIN_QUARANTINE (docs/domains.md)';

@@ -150,6 +150,10 @@ test('a prefix of a project that ran and moved is kept for it, and its own retur
   expect(refused).toMatchObject({ code: 'domain_prefix_taken', fields: [{ field: 'domain_prefix', rule: 'kept' }] });
   expect((refused as DomainError).message).toContain(new Date(NOW + 1 + 7 * DAY).toISOString());
   expect((refused as DomainError).message).not.toContain('moved');
+  // Why, and what to do.
+  expect((refused as DomainError).message).toMatch(
+    /still hold cookies.*Choose another one, take it back in the project.*DOMAIN_QUARANTINE/,
+  );
   const other = await projectIn(stores, 'elsewhere');
   expect(await codeOf(stores.projects.patch(other.id, { domain_prefix: 'shop' }, NOW + DAY))).toBe('domain_prefix_taken');
   await stores.projects.patch(shop.id, { domain_prefix: 'shop' }, NOW + DAY);

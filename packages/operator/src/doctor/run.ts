@@ -1,6 +1,6 @@
 /** `berth doctor`: checks the roles of this machine, all at once, each check with a deadline. */
 import { parseArgs } from 'node:util';
-import { print, runCommand, WrongUsage } from '../lib/command.ts';
+import { print, Problem, runCommand, WrongUsage } from '../lib/command.ts';
 import { ETC } from '../lib/etc-files.ts';
 import { type Check, createFacts } from './check.ts';
 import { CHECKS } from './checks/table.ts';
@@ -33,13 +33,24 @@ export async function doctor(args: string[], system: System, etc: string, checks
   if (role !== undefined && !(ROLES as readonly string[]).includes(role)) throw new WrongUsage(`unknown role “${role}”`);
   const { instances, problems } = await findRoles(system, etc);
   const wanted = role === undefined ? instances : ofRole(role as MachineRole, instances, system);
-  if (wanted.length === 0 && problems.length === 0)
-    throw new WrongUsage(`this machine has no settings of Berth in ${etc} or in the environment: name a role, or run berth install`);
+  if (wanted.length === 0 && problems.length === 0) throw new Problem(nothingToCheck(role, instances, etc));
   const checked = await runChecks(checks, { system, wanted, all: instances.length === 0 ? wanted : instances });
   if (problems.length > 0) checked.unshift({ check: 'settings', results: problems.map(notChecked) });
   const names = wanted.map(({ name }) => name);
   print(values.json === true ? jsonReport(names, checked) : textReport(names, checked, Math.max(60, process.stdout.columns ?? 100)));
   return hasFindings(checked) ? 1 : 0;
+}
+
+/** Says which roles are here and what to run. A clone has no settings, and a machine may not have the role: neither is wrong usage. */
+function nothingToCheck(role: string | undefined, here: readonly Instance[], etc: string): string {
+  if (role !== undefined && here.length > 0)
+    return `this machine has no settings of ${role}; it has ${here.map(({ name }) => name).join(', ')}. Run berth doctor for these, or berth install --help to add a role`;
+  return (
+    `this machine has no settings of Berth in ${etc} or in the environment, so there is nothing to check.\n` +
+    `  The roles are ${ROLES.join(', ')}. On a machine of an installation, run: sudo berth doctor\n` +
+    '  In a clone, set the environment of a process and name its role: berth doctor ROLE\n' +
+    '  For a new installation: sudo berth install all --dry-run, which lists what this machine lacks'
+  );
 }
 
 /** A role without a file of settings: the operator names it, so its settings are in the environment. */

@@ -3,8 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
 import { askSecret, askYes, canAsk } from '../lib/ask.ts';
-import { complain, print, Problem, runCommand, wordsOf, WrongUsage } from '../lib/command.ts';
-import { ETC, parseEnv, readPlain, readText } from '../lib/etc-files.ts';
+import { type Collector, complain, createCollector, print, Problem, runCommand, wordsOf, WrongUsage } from '../lib/command.ts';
+import { ETC, type Owner, parseEnv, readPlain, readText } from '../lib/etc-files.ts';
 import { dataFolder } from '../rotate/copies.ts';
 import { osRelease, requireRoot, userNamed } from '../lib/machine.ts';
 import { ACME_CHALLENGES, acmeCaServer, type AcmeChallenge } from '../lib/traefik-config.ts';
@@ -28,12 +28,21 @@ async function install(args: string[]): Promise<number> {
   const settings = await settingsOf(options);
   const { problems, warnings } = await check(settings, values.traefik);
   const users = usersOf();
+  if ('problem' in users) problems.push(users.problem);
   const isDry = values['dry-run'];
+  if (problems.length > 0 && !isDry) throw new Problem(`nothing was changed:\n${problems.map((line) => `  - ${line}`).join('\n')}`);
+  const all = createCollector();
+  const extras = await extrasOf(options, settings, all);
+  if (!isDry && all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));
+  problems.push(...all.problems);
   // A dry run says what is wrong and goes on.
   for (const line of isDry ? problems : []) print(`problem: ${line}`);
-  if (problems.length > 0 && !isDry) throw new Problem(`nothing was changed:\n${problems.map((line) => `  - ${line}`).join('\n')}`);
-  const extras = await extrasOf(options, settings, users);
-  const { changes, kept } = await compare(wantedFor(settings, extras), {
+  if ('problem' in users) {
+    for (const line of warnings) complain(`warning: ${line}`);
+    print('next: install the package, then run this again: it lists what it would write');
+    return 1;
+  }
+  const { changes, kept } = await compare(wantedFor(settings, { ...extras, users }), {
     path: `${ETC}/.shipped`,
     access: { mode: 0o640, uid: 0, gid: users.berth.gid },
   });
@@ -96,38 +105,38 @@ async function write(changes: readonly Change[], yes: boolean): Promise<boolean>
   return true;
 }
 
-function usersOf(): Users {
-  const named = (name: string) => {
-    const user = userNamed(name);
-    if (user === undefined)
-      throw new Problem(`the user ${name} is missing on ${osRelease().name}: install the package of Berth, which makes it`);
-    return user;
-  };
-  return {
-    root: { uid: 0, gid: 0 },
-    berth: named('berth'),
-    gateway: named('berth-gateway'),
-    proxy: named('berth-proxy'),
-    registry: named('berth-registry'),
-  };
+/** The users that the package makes. `find`: reads the users of this machine. */
+export function usersOf(find: (name: string) => Owner | undefined = userNamed): Users | { problem: string } {
+  const [berth, gateway, proxy, registry] = [find('berth'), find('berth-gateway'), find('berth-proxy'), find('berth-registry')];
+  if (berth !== undefined && gateway !== undefined && proxy !== undefined && registry !== undefined)
+    return { root: { uid: 0, gid: 0 }, berth, gateway, proxy, registry };
+  const missing = Object.entries({ berth, 'berth-gateway': gateway, 'berth-proxy': proxy, 'berth-registry': registry }).flatMap(
+    ([name, user]) => (user === undefined ? [name] : []),
+  );
+  const users = missing.length === 1 ? `user ${missing[0]} is` : `users ${missing.join(', ')} are`;
+  return { problem: `the ${users} missing on ${osRelease().name}: install the package of Berth, which makes them` };
 }
 
-async function extrasOf({ values }: Options, settings: Settings, users: Users): Promise<Extras> {
-  const { challenge, server } = acmeOf(values['acme-challenge'], values['acme-ca-server']);
+/** `all` collects what is wrong with the options and the secrets. */
+async function extrasOf({ values }: Options, settings: Settings, all: Collector): Promise<Omit<Extras, 'users'>> {
+  const { challenge, server } = await all.of(() => acmeOf(values['acme-challenge'], values['acme-ca-server']), {});
   const needsToken = values['join-token-file'] !== undefined || needsJoinToken(settings);
   const hasOwnPlane = settings.parts.has('control-plane');
   if (hasOwnPlane && values['join-token-file'] !== undefined)
-    throw new WrongUsage('--join-token-file is for another machine: the agents of this one use AGENT_SECRET');
+    all.problems.push('--join-token-file is for another machine: the agents of this one use AGENT_SECRET');
+  const passwordFile = values['registry-password-file'];
   return {
-    users,
     shipped,
     acmeCaServer: server,
     acmeChallenge: challenge,
     traefik: values.traefik,
     registryUser: values['registry-user'],
-    registryPassword: await secretFrom('--registry-password-file', values['registry-password-file'], 'Password for the registry'),
-    gatewaySecret: settings.parts.has('gateway') && !hasOwnPlane ? await gatewaySecret(values['gateway-secret-file']) : undefined,
-    joinToken: needsToken && !hasOwnPlane ? await joinToken(values['join-token-file']) : undefined,
+    registryPassword: await all.of(() => secretFrom('--registry-password-file', passwordFile, 'Password for the registry'), undefined),
+    gatewaySecret:
+      settings.parts.has('gateway') && !hasOwnPlane
+        ? await all.of(() => gatewaySecret(values['gateway-secret-file']), undefined)
+        : undefined,
+    joinToken: needsToken && !hasOwnPlane ? await all.of(() => joinToken(values['join-token-file']), undefined) : undefined,
     nodeName: values.name,
     proxyAddresses: values['proxy-address'],
     ownAddress: settings.parts.has('deploy') && !hasOwnPlane ? await ownAddress(settings.controlPlane) : undefined,

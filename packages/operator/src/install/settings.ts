@@ -2,7 +2,7 @@
 import { isIP } from 'node:net';
 import { domainName, emails, httpUrl } from '@berth/kit/config';
 import { askText, canAsk } from '../lib/ask.ts';
-import { wordsOf, WrongUsage } from '../lib/command.ts';
+import { createCollector, wordsOf, WrongUsage } from '../lib/command.ts';
 import { ETC, parseEnv, readText } from '../lib/etc-files.ts';
 import { AGENT_ROLES, type AgentRole, type Options, type Target } from './options.ts';
 
@@ -74,53 +74,72 @@ export const ENV_FILES: Readonly<Record<Part | 'relay', string>> = {
 
 export const addressUrl = (address: string, port: number): string => `http://${isIP(address) === 6 ? `[${address}]` : address}:${port}`;
 
-/** Throws WrongUsage for a flag that is missing or wrong. */
+/** Throws WrongUsage with all flags that are missing or wrong. */
 export async function settingsOf({ target, values, roles }: Options): Promise<Settings> {
   const there = new Map(Object.entries(ENV_FILES).map(([part, path]) => [part, parseEnv(readText(path) ?? '')]));
   const earlier = (name: string, ...parts: (Part | 'relay')[]): string | undefined =>
     parts.map((part) => there.get(part)?.get(name)).find((value) => value !== undefined && value !== '');
+  const all = createCollector();
   const agents = new Set<AgentRole>(roles);
   if (target === 'agent' && agents.size === 0)
-    agents.add(agentRole(await answer('What does this machine do: builder or deploy?', '--role', undefined, agentRole)));
+    agents.add(await all.of(() => answer('What does this machine do: builder or deploy?', '--role', undefined, agentRole), 'deploy'));
   const parts = new Set([...partsOf(target, agents), ...partsHere(there)]);
   const onlyAgents = [...parts].every((part) => part === 'builder' || part === 'deploy');
   const local = parts.has('control-plane');
 
   const baseDomain = onlyAgents
     ? ''
-    : await answer(
-        'Domain of your projects, for example apps.example.org',
-        '--base-domain',
-        values['base-domain'] ?? earlier('BASE_DOMAIN', 'control-plane', 'gateway', 'proxy'),
-        projectDomain,
+    : await all.of(
+        () =>
+          answer(
+            'Domain of your projects, for example apps.example.org',
+            '--base-domain',
+            values['base-domain'] ?? earlier('BASE_DOMAIN', 'control-plane', 'gateway', 'proxy'),
+            projectDomain,
+          ),
+        '',
       );
   const needsAdmin = parts.has('control-plane') || parts.has('gateway');
   const admins = needsAdmin
-    ? await answer(
-        'E-mail address of the first admin',
-        '--admin',
-        values.admin ?? earlier('ADMIN_EMAILS', 'control-plane', 'gateway'),
-        oneEmail,
+    ? await all.of(
+        () =>
+          answer(
+            'E-mail address of the first admin',
+            '--admin',
+            values.admin ?? earlier('ADMIN_EMAILS', 'control-plane', 'gateway'),
+            oneEmail,
+          ),
+        '',
       )
     : '';
   const internal = values['internal-address'] ?? addressOf(earlier('LISTEN', 'control-plane'));
-  if (internal !== undefined) checked('--internal-address', internal, internalAddress);
+  if (internal !== undefined) await all.of(() => checked('--internal-address', internal, internalAddress), '');
   const controlPlane = local
     ? addressUrl(internal ?? '127.0.0.1', 8080)
-    : await answer(
-        'Internal address of the control plane, for example http://10.0.0.1:8080',
-        '--control-plane',
-        values['control-plane'] ?? earlier('CONTROL_PLANE_URL', 'builder', 'deploy', 'gateway', 'relay'),
-        httpUrl,
+    : await all.of(
+        () =>
+          answer(
+            'Internal address of the control plane, for example http://10.0.0.1:8080',
+            '--control-plane',
+            values['control-plane'] ?? earlier('CONTROL_PLANE_URL', 'builder', 'deploy', 'gateway', 'relay'),
+            httpUrl,
+          ),
+        '',
       );
   const gateway =
     values.gateway === undefined
       ? (earlier('AUTH_SERVICE_URL', 'control-plane', 'proxy') ?? 'http://127.0.0.1:4180')
-      : checked('--gateway', values.gateway, httpUrl);
+      : await all.of(() => checked('--gateway', values.gateway ?? '', httpUrl), '');
   const acme =
     !parts.has('proxy') || values['acme-email'] !== undefined || readText(`${ETC}/traefik/traefik.yml`) !== undefined
       ? values['acme-email']
-      : await answer('E-mail address for the certificate authority', '--acme-email', admins.split(',')[0] || undefined, oneEmail);
+      : await all.of(
+          () => answer('E-mail address for the certificate authority', '--acme-email', admins.split(',')[0] || undefined, oneEmail),
+          '',
+        );
+  const { registry: host } = values;
+  const registry = host === undefined ? undefined : await all.of(() => checked('--registry', host, registryHost), '');
+  if (all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));
   return {
     parts,
     baseDomain,
@@ -128,7 +147,7 @@ export async function settingsOf({ target, values, roles }: Options): Promise<Se
     internalAddress: internal,
     controlPlane,
     gateway,
-    registry: values.registry === undefined ? undefined : checked('--registry', values.registry, registryHost),
+    registry,
     acmeEmail: acme,
     flags: flagsIn(values),
   };
@@ -139,19 +158,32 @@ export type ComposeAnswers = Pick<Settings, 'baseDomain' | 'admins' | 'internalA
 /** `there`: settings of an earlier run. */
 export async function composeSettings(values: Options['values'], there: ReadonlyMap<string, string>): Promise<ComposeAnswers> {
   const known = (flag: string | undefined, name: string): string | undefined => flag ?? (there.get(name) || undefined);
-  const baseDomain = await answer(
-    'Domain of your projects, for example apps.example.org',
-    '--base-domain',
-    known(values['base-domain'], 'BASE_DOMAIN'),
-    projectDomain,
+  const all = createCollector();
+  const baseDomain = await all.of(
+    () =>
+      answer(
+        'Domain of your projects, for example apps.example.org',
+        '--base-domain',
+        known(values['base-domain'], 'BASE_DOMAIN'),
+        projectDomain,
+      ),
+    '',
   );
-  const admins = await answer('E-mail address of the first admin', '--admin', known(values.admin, 'ADMIN_EMAILS'), oneEmail);
+  const admins = await all.of(
+    () => answer('E-mail address of the first admin', '--admin', known(values.admin, 'ADMIN_EMAILS'), oneEmail),
+    '',
+  );
   const internal = known(values['internal-address'], 'INTERNAL_IP');
+  const ownAddress = internal === undefined ? undefined : await all.of(() => checked('--internal-address', internal, internalAddress), '');
+  // Without an admin, its address is what is missing.
+  const acme = known(values['acme-email'], 'ACME_EMAIL') ?? (admins === '' ? undefined : admins.split(',')[0]);
+  const acmeEmail = acme === undefined ? '' : await all.of(() => checked('--acme-email', acme, oneEmail), '');
+  if (all.problems.length > 0) throw new WrongUsage(all.problems.join('\n  '));
   return {
     baseDomain,
     admins,
-    acmeEmail: checked('--acme-email', known(values['acme-email'], 'ACME_EMAIL') ?? admins.split(',')[0] ?? '', oneEmail),
-    internalAddress: internal === undefined ? undefined : checked('--internal-address', internal, internalAddress),
+    acmeEmail,
+    internalAddress: ownAddress,
     flags: flagsIn(values),
   };
 }

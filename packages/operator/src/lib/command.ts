@@ -15,6 +15,28 @@ export class Problem extends Error {
   override name = 'Problem';
 }
 
+/** Collects what is wrong, so that an operator sees all of it at once. */
+export type Collector = {
+  problems: string[];
+  /** Returns what `get` returns; `instead` if it throws Problem or WrongUsage, whose message is collected. */
+  of<T>(get: () => T | Promise<T>, instead: T): Promise<T>;
+};
+export function createCollector(): Collector {
+  const problems: string[] = [];
+  return {
+    problems,
+    async of(get, instead) {
+      try {
+        return await get();
+      } catch (error) {
+        if (!(error instanceof Problem) && !(error instanceof WrongUsage)) throw error;
+        problems.push(error.message);
+        return instead;
+      }
+    },
+  };
+}
+
 export const wordsOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 /** Runs one command and prints its error. Returns the exit code: that of `body`, 1 (failed) or 2 (wrong usage). */

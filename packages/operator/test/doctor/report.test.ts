@@ -102,11 +102,20 @@ it('a check that throws or hangs is not ok, and the other checks are shown', asy
   });
 });
 
+it('a role that this machine does not have is named beside those that it has', async () => {
+  expect(await examine(['gateway'], { files: { '/etc/berth/gateway.env': undefined } })).toBe(1);
+  expect(complained).toMatch(/no settings of gateway; it has .*control-plane.*Run berth doctor/);
+  expect(await examine(['gatewy'])).toBe(2);
+});
+
 it('in a checkout, the environment has the settings of the role', async () => {
   const names = ['control-plane', 'gateway', 'relay', 'registry', 'proxy', 'agent-builder', 'agent-deploy'];
   const none: Fault = { files: Object.fromEntries(names.map((name) => [`/etc/berth/${name}.env`, undefined])) };
-  expect(await examine([], none)).toBe(2);
+  expect(await examine([], none)).toBe(1);
   expect(complained).toContain('this machine has no settings of Berth');
+  for (const words of ['The roles are control-plane, gateway', 'sudo berth doctor', 'berth doctor ROLE', 'berth install all --dry-run'])
+    expect(complained).toContain(words);
+  expect(complained).not.toContain('Usage:');
   await examine(['--json'], none, CHECKS, { NODE_ROLE: 'deploy', CONTROL_PLANE_URL: 'http://127.0.0.1:8080' });
   expect(JSON.parse(printed)).toMatchObject({ roles: ['agent-deploy'] });
 });
