@@ -23,7 +23,7 @@ const VALUES: Readonly<Record<string, readonly string[]>> = {
   '/projects/$name': ['/projects/explorer'],
   '/projects/$name/$tab': TABS.map((tab) => `/projects/explorer/${tab}`),
   '/deployments/$id': ['/deployments/dep-explorer-14'],
-  '/nodes/$name': ['/nodes/node-b'],
+  '/nodes/$name': ['a', 'b', 'c', 'd'].map((name) => `/nodes/node-${name}`),
   '/datasets/$name': ['/datasets/stations'],
   '/activity': ['/activity', '/activity?kind=deployment', '/activity?kind=audit'],
 };
@@ -142,6 +142,21 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       act: async () => {
         await page.evaluate(() => localStorage.setItem('berth.sign-in', 'of-this-browser'));
         await open('/?signed-in=of-this-browser');
+      },
+    },
+    {
+      // The gateway knew one person when it was asked, and signed in another one.
+      change: 'sign-in call logout',
+      signedOut: true,
+      path: '/',
+      act: async () => {
+        await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ json: { email: 'vera@example.org' } }));
+        const user = { id: 'u-ada', email: 'ada@example.org', role: 'admin' };
+        await page.route(`**${ROUTES.exchange.path}`, (sent) =>
+          sent.fulfill({ json: { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user } }),
+        );
+        await open('/?signed-in=of-no-login');
+        await press('Continue as vera@example.org');
       },
     },
     { change: 'account call logout', path: '/account', act: () => press('Sign out') },
@@ -323,6 +338,14 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       act: async () => {
         await press('Drain …');
         await confirm('Drain');
+      },
+    },
+    {
+      change: 'node removed confirmRemoved',
+      path: '/nodes/node-c',
+      act: async () => {
+        await press('Confirm that svc-minutes is removed');
+        await confirm('It is removed');
       },
     },
     { change: 'dataset scan scanDataset', path: '/datasets/stations', act: () => press('Scan now') },
@@ -683,8 +706,74 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     });
   });
 
+  describe('a node that needs a person', () => {
+    beforeEach(start);
+    const needs = () => page.getByRole('table', { name: 'What needs attention' });
+
+    it('a container that only a person can remove is named until an admin confirms that it is gone', async () => {
+      await open('/');
+      await needs().getByText('1 container to remove by hand: svc-minutes of minutes').waitFor();
+      await open('/nodes');
+      await page.getByText('1 container to remove by hand: svc-minutes of minutes').waitFor();
+      await open('/nodes/node-c');
+      await page.getByText('2 projects moved, 2 left').waitFor();
+      await page.getByText('svc-minutes of minutes: waits until it is removed by hand').waitFor();
+      await page.getByText('docker rm -f svc-minutes', { exact: true }).waitFor();
+      await page.getByText('berth node removed node-c svc-minutes', { exact: true }).waitFor();
+      // The project may be deleted.
+      expect(await page.getByRole('link', { name: 'minutes' }).count()).toBe(0);
+      await press('Confirm that svc-minutes is removed');
+      await page
+        .getByRole('dialog')
+        .getByText(/two versions may write the same data/)
+        .waitFor();
+      await confirm('It is removed');
+      await page.getByText('2 projects moved, 1 left').waitFor();
+      expect(await page.getByText('svc-minutes').count()).toBe(0);
+      await open('/');
+      expect(await needs().getByText('svc-minutes').count()).toBe(0);
+    });
+
+    it('only an admin can confirm it', async () => {
+      await page.context().addCookies([{ name: 'mock_role', value: 'developer', url: mock.url }]);
+      await open('/nodes/node-c');
+      const button = page.getByRole('button', { name: 'Confirm that svc-minutes is removed' });
+      expect(await button.getAttribute('aria-disabled')).toBe('true');
+      await button.focus();
+      await page.keyboard.press('Enter');
+      await page.getByText('your role is developer; this needs admin').first().waitFor({ state: 'attached' });
+      expect(await page.getByRole('dialog').count()).toBe(0);
+    });
+
+    it('a dead node names the machine that has its address now, and what to do', async () => {
+      await open('/');
+      await needs()
+        .getByText(/^node node-b has its address 192\.0\.2\.28/)
+        .waitFor();
+      await open('/nodes/node-d');
+      await page.getByText('Another machine has the address of this node').waitFor();
+      await page.getByText('berth node delete n-node-d --force', { exact: true }).waitFor();
+      await page.getByRole('note').getByRole('link', { name: 'node-b' }).click();
+      await page.getByRole('heading', { level: 1, name: 'node-b', exact: true }).waitFor();
+      expect(await page.getByText('Another machine has the address').count()).toBe(0);
+    });
+
+    it('a project without a fixed port has its command', async () => {
+      await open('/nodes');
+      await page.getByText('no fixed port: handbook').waitFor();
+      await open('/nodes/node-a');
+      await page.getByText('1 project without a fixed port').waitFor();
+      await page.getByText('berth restart handbook', { exact: true }).waitFor();
+      expect(await page.getByText('running, its port is not fixed').count()).toBe(1);
+    });
+  });
+
   describe('the settings of a project', () => {
     beforeEach(start);
+    const problem = (errors: object[]) => ({
+      ...{ type: 'about:blank', title: 'No', status: 422, detail: 'no', code: 'validation', request_id: 'r' },
+      errors,
+    });
 
     it('every field that the API accepts has its control, here or on a tab of its own', async () => {
       await open('/projects/labels/settings');
@@ -723,6 +812,27 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       await press('Save');
       await waitFor('the limit is removed', async () => (await read())['memory_bytes'] === null);
       expect((await read())['build_args']).toEqual({ API_TOKEN: 'x' });
+    });
+
+    it.each([
+      ['cors_origins[1]', 'Origins that may call it', 'item 2: is no origin', /pages of these origins/],
+      ['start_seconds', 'Start (seconds)', 'is too long', /HEALTHCHECK.*1 to 3600/],
+      ['git_lfs', 'Fetch Git LFS files', 'is not possible here', /the build gets their pointers/],
+    ])('an error of %s stands at its control, which has a help text', async (name, label, text, help) => {
+      const errors = [{ field: name, rule: 'test', message: text.replace('item 2: ', '') }];
+      await page.route(/\/api\/projects\/[^/]+$/, (sent) =>
+        sent.request().method() === 'PATCH'
+          ? sent.fulfill({ status: 422, contentType: 'application/problem+json', body: JSON.stringify(problem(errors)) })
+          : sent.continue(),
+      );
+      await open('/projects/labels/settings');
+      await field('Branch').fill('next');
+      await press('Save');
+      await page.locator('[aria-invalid="true"]').waitFor({ state: 'attached' });
+      expect(await page.getByLabel(label).first().getAttribute('aria-invalid')).toBe('true');
+      await page.getByText(text, { exact: true }).waitFor();
+      await page.getByText(help).waitFor();
+      await page.getByText(`Saving failed: correct ${label}`, { exact: true }).waitFor({ state: 'attached' });
     });
 
     it('a volume is added and removed on the tab Data', async () => {

@@ -18,8 +18,8 @@ const missing =
   process.getuid?.() !== 0 ||
   findTraefik() === undefined ||
   ['iptables', 'ip', 'unshare', 'nsenter'].some((p) => findProgram(p) === undefined);
-/** Four versions on one node, each at its own port. */
-const PORTS = [8001, 8002, 8003, 8004];
+/** Versions on one node, each at its own port: two projects never have one address. */
+const PORTS = [8001, 8002, 8003, 8004, 8011, 8012, 8013];
 const SERVER = `
   for (const port of ${JSON.stringify(PORTS)}) require('node:http').createServer((q, r) => {
     const seen = Object.keys(q.headers).filter((n) => /^(x-forwarded-user|authorization)/.test(n));
@@ -82,19 +82,22 @@ describe.skipIf(missing)(`the proxy and a node’s firewall${missing ? ' (skippe
       .split('\n')
       .flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as { port: number; url: string; agent: string; seen: string[] }] : []));
 
-  it.each(['open', 'shut'])('%s: live after a request to the project’s host through Traefik succeeded', async (name) => {
-    expect(await release(name, 8001)).toMatchObject({ status: 'running' });
+  it.each([
+    ['open', 8001],
+    ['shut', 8011],
+  ])('%s: live after a request to the project’s host through Traefik succeeded', async (name, first) => {
+    expect(await release(name, first)).toMatchObject({ status: 'running' });
     // The probe passed the login of the protected project without an identity, and the application did not see the secret.
-    const checks = requests().filter((r) => r.port === 8001 && r.agent === 'berth-control-plane');
-    expect(checks.at(-1)).toEqual({ port: 8001, url: '/up?from=berth', agent: 'berth-control-plane', seen: [] });
-    expect(checks.length).toBeGreaterThanOrEqual(name === 'open' ? 1 : 2);
+    const checks = requests().filter((r) => r.port === first && r.agent === 'berth-control-plane');
+    expect(checks.at(-1)).toEqual({ port: first, url: '/up?from=berth', agent: 'berth-control-plane', seen: [] });
+    expect(checks.length).toBeGreaterThanOrEqual(1);
   });
 
   it.each([
     ['open', 'DROP', 8002],
     ['open', 'REJECT', 8003],
-    ['shut', 'DROP', 8002],
-    ['shut', 'REJECT', 8003],
+    ['shut', 'DROP', 8012],
+    ['shut', 'REJECT', 8013],
     ['first', 'REJECT', 8004],
   ])('%s: a firewall with %s fails the deployment, and the previous version serves again', async (name, verdict, port) => {
     await firewall('-A', 'INPUT', '-p', 'tcp', '--dport', String(port), '-j', verdict);

@@ -204,7 +204,7 @@ describe.skipIf(reason !== undefined)('secrets', () => {
     const cache = await engine.docker(['buildx', 'du', '--verbose'], { mayFail: true });
     places.set('build cache', cache.stdout);
     places.set('argv', [...argv].join('\n'));
-    expect([...argv].join('\n')).toContain('id=NPM,env=BERTH_SECRET_NPM');
+    expect([...argv].join('\n')).toMatch(/id=NPM,env=\S+/);
 
     // A private key begins with this line.
     forms.push('OPENSSH PRIVATE KEY');

@@ -129,10 +129,10 @@ describe.skipIf(missingParts !== undefined)('deployments that fail', () => {
     const bad = await deploy('exits', { replace: 'recreate', probe_seconds: 10 });
     expect(bad.code).toBe('container_exited');
     expect(await names()).toEqual(['svc-app-g1']);
-    await until('its new port', () =>
+    await until('it serves at its port again', () =>
       site.plane.registers
         .at(-1)
-        ?.containers?.some((c) => c.name === 'svc-app-g1' && c.host_port !== null && c.host_port !== old.host_port),
+        ?.containers?.some((c) => c.name === 'svc-app-g1' && c.state === 'running' && c.host_port === old.host_port),
     );
     const good = await deploy('good', { replace: 'recreate', probe_seconds: 10 });
     expect(good.report).toMatchObject({ status: 'completed' });

@@ -2,12 +2,22 @@
 import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Client } from '@berth/wire/client';
 import { errorSentence } from '@berth/wire/error-sentence';
-import type { Node } from '@berth/wire/node';
-import { LABELS } from '@berth/wire/vocabulary';
+import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
 import { allPages } from './project/pages.ts';
 
 export type Attention = {
-  kind: 'failed' | 'unhealthy' | 'drifted' | 'unknown' | 'certificate' | 'node' | 'ports' | 'engine' | 'quarantine' | 'dataset';
+  kind:
+    | 'failed'
+    | 'unhealthy'
+    | 'drifted'
+    | 'unknown'
+    | 'certificate'
+    | 'node'
+    | 'ports'
+    | 'unmanaged'
+    | 'engine'
+    | 'quarantine'
+    | 'dataset';
   subject: string;
   message: string;
   next: string;
@@ -93,6 +103,13 @@ export async function overview(client: Client): Promise<Overview> {
         `${moving.length === 1 ? '1 project gets' : `${moving.length} projects get`} another port when the engine restarts, and their hosts may show each other for some seconds: ${moving.join(', ')}`,
         moving.length === 1 ? `berth restart ${moving[0]}` : 'berth restart PROJECT for each of them',
       );
+    for (const { container, project } of node.unmanaged ?? [])
+      add(
+        'unmanaged',
+        subject,
+        `only a person can remove the container ${container} of ${project}`,
+        `docker rm -f ${container} on that machine, then berth node removed ${node.id} ${container}`,
+      );
     if (node.engine?.ok === false)
       add('engine', subject, `the container engine does not answer: ${node.engine.error}`, 'check the container engine on that machine');
     if ((node.quarantined ?? []).length > 0)
@@ -122,12 +139,3 @@ export async function overview(client: Client): Promise<Overview> {
     live: projects.filter((p) => p.running_deployment_id !== null && !p.stopped).length,
   };
 }
-
-/** Projects of running containers whose host port the engine chooses at each start: an earlier version of the agent started them. */
-export const projectsWithMovingPorts = (containers: Node['containers']): string[] => [
-  ...new Set(
-    containers
-      .filter((c) => c.port_fixed === false && c.state === 'running')
-      .map((c) => c.labels[LABELS.project_name] ?? c.name.replace(/^svc-/, '')),
-  ),
-];

@@ -78,3 +78,18 @@ test('a dead node whose address another one has, and containers that change thei
     ],
   ]);
 });
+
+test('a container that only a person can remove needs one, with both commands', async () => {
+  const left = [
+    { node_id: 'id-old', node: 'old', container: 'svc-shop', project_id: 'p', project: 'shop', since: '2026-11-23T12:00:00.000Z' },
+  ];
+  const { needs } = await overview(clientOf([], [node('old', { unmanaged: left }), node('new', { unmanaged: [] }), node('earlier')]));
+  expect(needs).toEqual([
+    {
+      kind: 'unmanaged',
+      subject: 'deploy old',
+      message: 'only a person can remove the container svc-shop of shop',
+      next: 'docker rm -f svc-shop on that machine, then berth node removed id-old svc-shop',
+    },
+  ]);
+});

@@ -41,6 +41,7 @@ describe('env files', () => {
       [['A=1', 'B'], /argument 2 \(B\) has no value/],
       [['=secret'], /argument 1 has no name/],
       [['A=secret', 'A=secret'], /A is given twice/],
+      [['B', '=secret', 'A=secret', 'A=secret'], /argument 1 \(B\) has no value; argument 2 has no name; A is given twice/],
     ] as const) {
       const { code, out, err } = await who.berth(['env', 'set', ...argv, '--project', 'shop']);
       expect({ code, out }).toEqual({ code: 2, out: '' });

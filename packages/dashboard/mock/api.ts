@@ -491,6 +491,18 @@ const HANDLERS: Handlers = {
   uncordonNode: (call) => changeNode(call, 'uncordoned', { schedulable: true, drain: null }),
   drainNode: (call) =>
     changeNode(call, 'draining', { schedulable: false, drain: { started_at: ago(0), finished_at: null, moved: 0, left: [] } }),
+  confirmRemoved: (call) => {
+    const of = nodeOf(call);
+    const { container = '' } = call.params;
+    const left = of.unmanaged ?? [];
+    if (left.every((one) => one.container !== container))
+      throw new Refusal('not_found', `${of.hostname} has no container ${container} that a person must remove`);
+    const drain = of.drain ?? null;
+    return changeNode(call, 'container_removed', {
+      unmanaged: left.filter((one) => one.container !== container),
+      drain: drain && { ...drain, left: drain.left.filter(({ problem }) => problem?.startsWith(`${container} `) !== true) },
+    });
+  },
   nodeDisk: (call) => {
     const of = nodeOf(call);
     const wanted = Number(call.query.get('bytes') ?? 0);

@@ -199,12 +199,26 @@ function usual(): Kept {
         started_at: ago(95),
         finished_at: null,
         moved: 2,
-        left: [{ project_id: 'p-reports', project: 'reports', deployment_id: 'dep-reports-4', moving_to: 'dep-reports-5', problem: null }],
+        left: [
+          { project_id: 'p-reports', project: 'reports', deployment_id: 'dep-reports-4', moving_to: 'dep-reports-5', problem: null },
+          {
+            ...{ project_id: 'p-minutes', project: 'minutes', deployment_id: 'dep-minutes-3', moving_to: null },
+            problem: 'svc-minutes may run on; remove it by hand (docker rm -f svc-minutes), then: berth node removed node-c svc-minutes',
+          },
+        ],
       },
+      unmanaged: [
+        {
+          ...{ node_id: 'n-node-c', node: 'node-c', container: 'svc-minutes' },
+          ...{ project_id: 'p-minutes', project: 'minutes', since: ago(12 * 86_400) },
+        },
+      ],
       quarantined: ['berth-unknown-7f3a'],
     }),
     node('node-d', {
       status: 'offline',
+      host_ip: '192.0.2.28',
+      address_taken: { node_id: 'n-node-b', hostname: 'node-b' },
       last_seen_at: ago(5_400),
       engine: { ok: false, version: null, error: 'no answer for 90 minutes' },
     }),
@@ -297,6 +311,8 @@ function usual(): Kept {
       name: `svc-${name}-g${row.generation}`,
       labels: { 'berth.project_name': name, 'berth.deployment': row.id },
       host_port: row.waiting === null ? row.host_port : null,
+      // An earlier version of the agent started this one.
+      port_fixed: name !== 'handbook',
       state: row.waiting === null ? 'running' : 'exited',
     });
   }

@@ -68,6 +68,6 @@ describe('an error of the server stands at its field or once at the form', () =>
   });
 
   it('names a field of a list', () => {
-    expect(fieldErrors(refused([['projects[1]', 'is unknown']]))).toMatchObject({ projects: '[1] is unknown' });
+    expect(fieldErrors(refused([['projects[1]', 'is unknown']]))).toMatchObject({ projects: 'item 2: is unknown' });
   });
 });

@@ -66,6 +66,12 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
         void socket.end(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Seen: ${seen(r)}\r\n\r\n`),
     );
     const appPort = await listen(app);
+    // The same application at a second address: two projects never have one.
+    const openPort = await listen(
+      createServer({ maxHeaderSize: 256 * 1024 })
+        .on('request', (...given) => void app.emit('request', ...given))
+        .on('upgrade', (...given) => void app.emit('upgrade', ...given)),
+    );
 
     controlPlane = await httpControlPlane(policyOf());
     const gatewayPort = await freePort();
@@ -74,7 +80,15 @@ describe.skipIf(missing).each(['delete', 'unset'] as const)('forged identity hea
     const config = dynamicConfig(
       [
         { ...route, project_id: 'p1', project_name: 'one', domain_prefix: 'one', deployment_id: 'd1', auth_required: true },
-        { ...route, project_id: 'p3', project_name: 'open', domain_prefix: 'open', deployment_id: 'd3', auth_required: false },
+        {
+          ...route,
+          project_id: 'p3',
+          project_name: 'open',
+          domain_prefix: 'open',
+          deployment_id: 'd3',
+          auth_required: false,
+          host_port: openPort,
+        },
       ],
       { baseDomain: BASE, authServiceUrl, acmeResolver: '' },
     );

@@ -90,6 +90,7 @@ export const ACTIONS = {
   uncordon: { route: 'uncordonNode', on: 'node' },
   drain: { route: 'drainNode', on: 'node' },
   delete_node: { route: 'deleteNode', on: 'node' },
+  confirm_removed: { route: 'confirmRemoved', on: 'node' },
   create_user: { route: 'createUser', on: 'none' },
   clean_up: { route: 'startCleanUp', on: 'none' },
 } as const satisfies Record<string, Row>;
@@ -127,16 +128,16 @@ export function roleInProject(
 
 /**
  * Returns why somebody with this role cannot do it to a thing in this condition, as the end of a sentence; null if it is possible.
- * A deletion can be repeated and then changes nothing.
+ * A deletion can be repeated and then changes nothing. A container can be gone from a node that is being deleted.
  */
 export function whyNotAction<A extends Action>(action: A, role: Role, subject: SubjectOf<A>): string | null {
   return whyNotRole(roleFor(action), role) ?? whyNotIn(action, subject);
 }
 
-const REPEATABLE: readonly Action[] = ['delete_project', 'delete_dataset', 'delete_node', 'delete_hook'];
+const WHILE_DELETED: readonly Action[] = ['delete_project', 'delete_dataset', 'delete_node', 'delete_hook', 'confirm_removed'];
 
 function whyNotIn(action: Action, subject: Subjects[keyof Subjects]): string | null {
-  if (subject === null || REPEATABLE.includes(action)) return null;
+  if (subject === null || WHILE_DELETED.includes(action)) return null;
   if (typeof subject === 'string') return action === 'cancel' || action === 'rollback_to' ? whyNot(action, subject) : null;
   if (subject.deleting) return BEING_DELETED;
   if ((action === 'restart' || action === 'stop' || action === 'start') && 'stopped' in subject) return whyNotProject(action, subject);

@@ -293,17 +293,19 @@ export const PROJECT_COMMANDS: readonly Command[] = [
   },
 ];
 
-/** Reads arguments of the form NAME=value. No message has a value. */
+/** Reads arguments of the form NAME=value. Throws wrong usage with all arguments that are invalid. No message has a value. */
 function pairsIn(given: readonly string[]): Map<string, string> {
   const values = new Map<string, string>();
+  const problems: string[] = [];
   for (const [i, text] of given.entries()) {
     const at = text.indexOf('=');
     const name = text.slice(0, at === -1 ? undefined : at);
-    if (at === -1) throw usage(`argument ${i + 1} (${name}) has no value`, 'write NAME=value for each of several variables');
-    if (name === '') throw usage(`argument ${i + 1} has no name`, 'write NAME=value');
-    if (values.has(name)) throw usage(`${name} is given twice`);
+    if (at === -1) problems.push(`argument ${i + 1} (${name}) has no value`);
+    else if (name === '') problems.push(`argument ${i + 1} has no name`);
+    else if (values.has(name)) problems.push(`${name} is given twice`);
     values.set(name, text.slice(at + 1));
   }
+  if (problems.length > 0) throw usage(problems.join('; '), 'write NAME=value for each of several variables');
   return values;
 }
 
@@ -317,10 +319,11 @@ function volumesOf({ volume }: Options): { volumes?: { name: string; mount_path:
   const given = volume as string[] | undefined;
   if (given === undefined) return {};
   if (given.includes('none')) return { volumes: [] };
+  const wrong = given.filter((text) => text.indexOf(':') < 1);
+  if (wrong.length > 0) throw usage(`${wrong.map((text) => `--volume ${text}`).join(', ')}: write NAME:/PATH`);
   return {
     volumes: given.map((text) => {
       const at = text.indexOf(':');
-      if (at < 1) throw usage(`--volume ${text}: write NAME:/PATH`);
       return { name: text.slice(0, at), mount_path: text.slice(at + 1) };
     }),
   };

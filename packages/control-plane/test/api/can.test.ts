@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { type Action, ACTIONS, type DatasetCondition, type ProjectCondition, whyNotAction } from '@berth/wire/can';
 import { type DeploymentState, type Role, ROLES } from '@berth/wire/vocabulary';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { emptyPlan } from '../../src/domain/plan.ts';
 import { createWorld, type World } from './deployed.ts';
 import { type Api, createApi, createProject, deploy, type Input, register, tick } from './harness.ts';
 
@@ -54,12 +55,30 @@ const BODIES: Partial<Record<Action, () => unknown>> = {
   edit_dataset: () => ({ name: `d${(made += 1)}` }),
   accept_loss: () => ({ accept_loss: true }),
 };
+/** A container on the node that only a person can remove. */
+async function leave(node_id: string): Promise<void> {
+  const project_id = await createProject(api, { name: `l${(made += 1)}`, domain_prefix: `l${made}` });
+  const { project } = await api.stores.flow.facts(project_id);
+  const put = {
+    node_id,
+    container: 'svc-left',
+    project_id,
+    project: 'left',
+    deployment_id: 'd',
+    placed_at: 1,
+    labelled: false,
+    confirmed_at: null,
+  };
+  await api.stores.flow.commit({ ...emptyPlan(project, Date.now(), 0), unmanaged: [{ put }] });
+}
 const NAMES: Partial<Record<Action, string>> = { set_env: 'A', delete_env: 'A', set_secret: 'S', delete_secret: 'S' };
 async function inputOf(action: Action, id: string | null, as: Role): Promise<Input> {
   const name = NAMES[action];
+  const container = action === 'confirm_removed' ? { container: 'svc-left' } : {};
+  if (action === 'confirm_removed' && id !== null) await leave(id);
   const body = await BODIES[action]?.();
   return {
-    ...(id === null ? {} : { params: { id, ...(name === undefined ? {} : { name }) } }),
+    ...(id === null ? {} : { params: { id, ...container, ...(name === undefined ? {} : { name }) } }),
     ...(body === undefined ? {} : { body }),
     as,
   };

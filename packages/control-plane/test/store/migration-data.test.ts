@@ -170,3 +170,22 @@ test('containers that a contract-only agent started before the upgrade are liste
   const missing = (await rowsOf(path, 'deployments')).map((row) => row['image_missing']);
   expect(missing).toEqual([1, null, null]);
 });
+
+test('volumes that a node reported before the upgrade are missing when it reports without them; deletions in progress end', async () => {
+  const path = freshPath();
+  await raw(await emptyUrlOf(path), async (db, capabilities) => {
+    await migrateBefore('0043', db, capabilities);
+    const copy = { project_id: 'p1', project: 'shop', node_id: 'n1', hostname: 'h', names: '["data"]', created_at: NOW, changed_at: NOW };
+    await db
+      .insertInto('volume_copies')
+      .values([
+        { ...copy, id: 'v1', state: 'kept', bytes: 5 },
+        { ...copy, id: 'v2', state: 'deleting', bytes: 5 },
+        { ...copy, id: 'v3', state: 'kept', bytes: null, names: '[]' },
+      ])
+      .execute();
+  });
+  const stores = await open(path);
+  await stores.volumes.report({ id: 'n1', hostname: 'h' }, [], NOW + 1, ['v2']);
+  expect((await stores.volumes.onNode('n1')).map(({ id, missing_since }) => [id, missing_since])).toEqual([['v1', NOW + 1]]);
+});

@@ -1,4 +1,5 @@
-import type { Node } from '@berth/wire/node';
+import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
+import type { Drain, Node } from '@berth/wire/node';
 import { useParams } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Page as Head } from '../app/page.tsx';
@@ -18,6 +19,8 @@ import { Note, Progress } from '../ui/feedback.tsx';
 import { Column, Columns, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
 import { Code, PageLink, Text } from '../ui/text.tsx';
+
+const COMMANDS_AT_ONCE = 5;
 
 /** The address has an id or a hostname. Two nodes can share a hostname, then the page lists both. */
 export const Page = () => {
@@ -48,7 +51,12 @@ function Loaded({ node }: { node: Node }) {
   const drain = useChange('drainNode', () => setAsking(false));
   const cordon = useChange('cordonNode');
   const uncordon = useChange('uncordonNode');
+  /** The container of which an admin says that it is gone. */
+  const [gone, setGone] = useState<string | null>(null);
+  const removed = useChange('confirmRemoved', () => setGone(null));
   const disk = useAsk('nodeDisk', { params });
+  const left = node.unmanaged ?? [];
+  const moving = projectsWithMovingPorts(node.containers);
   const error = errorOfLast(cordon, uncordon);
   return (
     <Head
@@ -91,6 +99,34 @@ function Loaded({ node }: { node: Node }) {
           </Text>
         </Note>
       )}
+      {node.address_taken && (
+        <Note tone="warn" title="Another machine has the address of this node">
+          <Column gap="sm">
+            <Text>
+              <PageLink to="/nodes/$name" params={{ name: node.address_taken.node_id }} size="sm">
+                {node.address_taken.hostname}
+              </PageLink>{' '}
+              is online at {node.host_ip}. A route of this node ends when a container of that one gets its port. If this machine never comes
+              back, delete the node, then deploy its projects again:
+            </Text>
+            <Command words={['node', 'delete', node.id, '--force']} />
+          </Column>
+        </Note>
+      )}
+      {moving.length > 0 && (
+        <Note tone="warn" title={`${countText(moving.length, 'project')} without a fixed port`}>
+          <Column gap="sm">
+            <Text>
+              An earlier version of the agent started these containers. When the engine restarts, they get other ports, and their hosts may
+              show each other for some seconds. A restart gives a project a fixed port:
+            </Text>
+            {moving.slice(0, COMMANDS_AT_ONCE).map((name) => (
+              <Command key={name} words={['restart', name]} />
+            ))}
+            {moving.length > COMMANDS_AT_ONCE && <Text>Also {moving.slice(COMMANDS_AT_ONCE).join(', ')}</Text>}
+          </Column>
+        </Note>
+      )}
       {node.engine?.ok === false && (
         <Note tone="bad" title="The container engine does not answer">
           {node.engine.error}
@@ -104,15 +140,47 @@ function Loaded({ node }: { node: Node }) {
               {node.drain.finished_at !== null && ', done'}
             </Text>
             <Progress label="Drain" value={(node.drain.moved / Math.max(1, node.drain.moved + node.drain.left.length)) * 100} />
-            {node.drain.left.map((left) => (
-              <Text key={left.deployment_id}>
-                <PageLink to="/projects/$name" params={{ name: left.project }} size="sm">
-                  {left.project}
-                </PageLink>
-                {left.problem !== null ? `: ${left.problem}` : left.moving_to === null ? ': waits' : ': moving'}
-              </Text>
+            {node.drain.left.map((row) => (
+              <DrainRow key={`${row.deployment_id} ${row.problem ?? ''}`} row={row} unmanaged={left} />
             ))}
           </Column>
+        </Panel>
+      )}
+      {left.length > 0 && (
+        <Panel flush title="To remove by hand" id="unmanaged">
+          <div style={{ padding: '0 16px 16px' }}>
+            <Text>
+              An agent that implements only the contract started these containers, and no deployment uses them any more. Berth cannot see or
+              remove them. Remove each one on the machine, then confirm it. Until then a drain waits for it, and so does the next version of
+              a project that never runs two versions at once.
+            </Text>
+          </div>
+          <Table
+            label="Containers to remove by hand"
+            rows={left}
+            id={(row) => `${row.container} ${row.project_id}`}
+            cells={[
+              { head: 'Container', rowHead: true, cell: (row) => <Code>{row.container}</Code> },
+              // No link: the project may be deleted.
+              { head: 'Project', cell: (row) => row.project },
+              { head: 'Started', cell: (row) => <Ago at={row.since} /> },
+              { head: 'On the machine', cell: (row) => <Code>{`docker rm -f ${row.container}`}</Code> },
+              { head: 'Then', cell: (row) => <Command words={['node', 'removed', node.hostname, row.container]} /> },
+              {
+                head: 'Change',
+                cell: (row) => (
+                  <Button
+                    size="xs"
+                    label={`Confirm that ${row.container} is removed`}
+                    reason={reasonAgainst('confirm_removed', node)}
+                    onClick={() => setGone(row.container)}
+                  >
+                    Confirm removed …
+                  </Button>
+                ),
+              },
+            ]}
+          />
         </Panel>
       )}
       <Panel title="Disk" id="disk" actions={<Command words={['node', 'disk', node.hostname]} />}>
@@ -157,7 +225,11 @@ function Loaded({ node }: { node: Node }) {
               {
                 head: 'State',
                 cell: (row) =>
-                  node.quarantined?.includes(row.name) === true ? `${row.state}, in quarantine: its deployment is unknown` : row.state,
+                  node.quarantined?.includes(row.name) === true
+                    ? `${row.state}, in quarantine: its deployment is unknown`
+                    : row.port_fixed === false && row.state === 'running'
+                      ? `${row.state}, its port is not fixed`
+                      : row.state,
               },
               { head: 'Project', cell: (row) => <ProjectLink name={row.labels['berth.project_name']} /> },
               { head: 'Port', number: true, wide: true, cell: (row) => row.host_port ?? '' },
@@ -222,7 +294,40 @@ function Loaded({ node }: { node: Node }) {
           lost. “Uncordon” stops the drain.
         </Text>
       </Confirm>
+      <Confirm
+        open={gone !== null}
+        onClose={() => {
+          setGone(null);
+          removed.reset();
+        }}
+        title={`Is ${gone ?? ''} gone from ${node.hostname}?`}
+        action="It is removed"
+        danger
+        busy={removed.busy}
+        error={dialogError(removed.error)}
+        onConfirm={() => void (gone !== null && removed.run({ params: { ...params, container: gone } }))}
+      >
+        <Text>
+          Berth cannot check it, and starts other versions as if the container was gone. If it still runs, two versions may write the same
+          data.
+        </Text>
+      </Confirm>
     </Head>
+  );
+}
+
+type DrainRowProps = { row: Drain['left'][number]; unmanaged: NonNullable<Node['unmanaged']> };
+/** A container that a person must remove has its project, which may be deleted, and its commands in the panel below. */
+function DrainRow({ row, unmanaged }: DrainRowProps) {
+  const byHand = unmanaged.find((one) => one.project_id === row.project_id && row.problem?.startsWith(`${one.container} `) === true);
+  if (byHand !== undefined) return <Text>{`${byHand.container} of ${row.project}: waits until it is removed by hand`}</Text>;
+  return (
+    <Text>
+      <PageLink to="/projects/$name" params={{ name: row.project }} size="sm">
+        {row.project}
+      </PageLink>
+      {row.problem !== null ? `: ${row.problem}` : row.moving_to === null ? ': waits' : ': moving'}
+    </Text>
   );
 }
 

@@ -1,14 +1,16 @@
+import type { Node } from '@berth/wire/node';
 import { Page as Head } from '../app/page.tsx';
 import { useList } from '../api/queries.ts';
 import { Answer } from '../parts/answer.tsx';
 import { Command, Empty } from '../parts/command.tsx';
 import { DiskBar } from '../parts/disk.tsx';
 import { More } from '../parts/more.tsx';
+import { nodeNotes } from '../parts/node-notes.ts';
 import { NodeStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { Table } from '../ui/data.tsx';
 import { Panel } from '../ui/layout.tsx';
-import { PageLink } from '../ui/text.tsx';
+import { PageLink, Text } from '../ui/text.tsx';
 
 export const Page = () => {
   const nodes = useList('listNodes', { query: { limit: 200 } });
@@ -38,7 +40,7 @@ export const Page = () => {
                       ),
                     },
                     { head: 'Role', cell: ({ role }) => role },
-                    { head: 'State', cell: (node) => <NodeStatus node={node} /> },
+                    { head: 'State', cell: (node) => <State node={node} /> },
                     { head: 'Last seen', cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
                     { head: 'Containers', number: true, wide: true, cell: ({ containers }) => containers.length },
                     { head: 'Datasets', number: true, wide: true, cell: ({ cached }) => cached.length },
@@ -54,3 +56,14 @@ export const Page = () => {
     </Head>
   );
 };
+
+const State = ({ node }: { node: Node }) => (
+  <>
+    <NodeStatus node={node} />
+    {nodeNotes(node).map((text) => (
+      <Text key={text} size="xs" tone="quiet">
+        {text}
+      </Text>
+    ))}
+  </>
+);

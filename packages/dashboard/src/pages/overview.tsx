@@ -1,4 +1,5 @@
 import { errorSentence } from '@berth/wire/error-sentence';
+import type { Node } from '@berth/wire/node';
 import type { ReactNode } from 'react';
 import { Page as Head } from '../app/page.tsx';
 import { useAsk, useList } from '../api/queries.ts';
@@ -8,6 +9,7 @@ import { Command, Empty } from '../parts/command.tsx';
 import { Deployments } from '../parts/deployments.tsx';
 import { More } from '../parts/more.tsx';
 import { useProjectNames } from '../parts/names.ts';
+import { addressTakenText, toRemoveText } from '../parts/node-notes.ts';
 import { DatasetStatus, DeploymentStatus, HealthStatus, NodeStatus } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { bytesText, countText } from '../parts/time-text.ts';
@@ -77,16 +79,20 @@ export const Page = () => {
           </PageLink>
         ),
         state: node.status === 'online' && isFull(node.disk) ? <Status mark="warn">disk nearly full</Status> : <NodeStatus node={node} />,
-        why:
-          node.engine?.ok === false
-            ? `container engine: ${node.engine.error ?? 'no answer'}`
-            : node.doubled !== null
-              ? 'another machine registers under this name'
-              : node.status === 'online' && isFull(node.disk) && node.disk !== null
-                ? `${bytesText(node.disk.free)} of ${bytesText(node.disk.total)} are free`
-                : '',
+        why: whyOf(node),
         since: node.status === 'online' && isFull(node.disk) ? null : node.last_seen_at,
       })),
+    ...nodes.items.flatMap((node) => {
+      const why = toRemoveText(node);
+      if (why === null) return [];
+      const what = (
+        <PageLink to="/nodes/$name" params={{ name: node.id }} size="sm">
+          {node.hostname}
+        </PageLink>
+      );
+      const since = (node.unmanaged ?? []).map((one) => one.since).toSorted()[0] ?? null;
+      return [{ id: `unmanaged ${node.id}`, what, state: <Status mark="warn">left over</Status>, why, since }];
+    }),
     ...datasets.items
       .filter(({ status }) => status === 'suspicious' || status === 'unreachable')
       .map((dataset) => ({
@@ -191,3 +197,16 @@ export const Page = () => {
 
 /** Below a tenth of the disk, new builds and copies begin to fail. */
 const isFull = (disk: { free: number; total: number } | null): boolean => disk !== null && disk.total > 0 && disk.free / disk.total < 0.1;
+
+/** All reasons of a node, the one that asks for a decision first. */
+const whyOf = (node: Node): string =>
+  [
+    addressTakenText(node),
+    node.doubled === null ? null : 'another machine registers under this name',
+    node.engine?.ok === false ? `container engine: ${node.engine.error ?? 'no answer'}` : null,
+    node.status === 'online' && isFull(node.disk) && node.disk !== null
+      ? `${bytesText(node.disk.free)} of ${bytesText(node.disk.total)} are free`
+      : null,
+  ]
+    .filter((text) => text !== null)
+    .join('; ');

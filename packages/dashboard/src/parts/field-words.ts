@@ -19,13 +19,14 @@ export const WORDS: Readonly<Record<string, Words>> = {
   cpus: { label: 'CPUs', help: 'the most that its container gets; empty: no limit', step: 0.5 },
   start_seconds: {
     label: 'Start (seconds)',
-    help: 'time to answer after a start; empty: the setting PROBE_TIMEOUT',
+    help: 'time to answer and to pass its HEALTHCHECK, 1 to 3600; empty: the setting PROBE_TIMEOUT',
   },
   drain_seconds: { label: 'Drain (seconds)', help: 'running requests of the old version get this long' },
   stop_grace_seconds: { label: 'Stop grace (seconds)', help: 'time between SIGTERM and SIGKILL' },
   replace: { label: 'Replace', help: 'rolling: the new version starts beside the old one; recreate: the old one stops first' },
   on_dataset_change: { label: 'On dataset change', help: 'what a new version of a dataset does: an event (tell), or also a deployment' },
   submodules: { label: 'Fetch submodules' },
+  git_lfs: { label: 'Fetch Git LFS files', help: 'off: the build gets their pointers instead' },
   auth_required: { label: 'Require Auth: visitors must sign in' },
   cors_origins: {
     label: 'Origins that may call it',

@@ -7,13 +7,17 @@ import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 import { labelOf } from './field-words.ts';
 
+const wholeOf = (field: string): string => field.split(/[.[]/, 1)[0] ?? field;
+/** `[1]` is the second item of a list. */
+const itemText = (rest: string): string => rest.replace(/^\[(\d+)\]$/, (_all, index: string) => `item ${Number(index) + 1}:`);
+
 /** Fields of a 422 or 409 with the rule that each one breaks. A form shows them at its fields; `projects[1]` belongs to `projects`. */
 export function fieldErrors(error: unknown): Readonly<Record<string, string>> {
   if (!(error instanceof ApiError)) return {};
   const found: Record<string, string> = {};
   for (const { field, message } of error.problem?.errors ?? []) {
-    const [whole = field] = field.split(/[.[]/, 1);
-    found[whole] ??= whole === field ? message : `${field.slice(whole.length)} ${message}`;
+    const whole = wholeOf(field);
+    found[whole] ??= whole === field ? message : `${itemText(field.slice(whole.length))} ${message}`;
     found[field] = message;
   }
   return found;
@@ -39,7 +43,7 @@ export function FormProblem({ error, what, fields }: { error: unknown; what: str
   if (beside === null)
     return (
       <Spoken>
-        {what} failed: correct {Object.keys(fieldErrors(error)).map(labelOf).join(', ')}
+        {what} failed: correct {[...new Set(Object.keys(fieldErrors(error)).map((name) => labelOf(wholeOf(name))))].join(', ')}
       </Spoken>
     );
   if (beside.rest === null) return <Problem error={error} what={what} />;

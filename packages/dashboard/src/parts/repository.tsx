@@ -7,6 +7,7 @@ import { call, exchange } from '../api/client.ts';
 import { Button } from '../ui/controls.tsx';
 import { Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
+import { labelOf } from './field-words.ts';
 import { problemText } from './problem.tsx';
 import { countText } from './time-text.ts';
 
@@ -96,7 +97,7 @@ export function lookText(state: State): string {
     `Found ${countText(found.branches.length + found.branches_left_out, 'branch', 'branches')}`,
     ` and, on ${found.branch}, ${count === 0 ? 'no Dockerfile' : countText(count, 'Dockerfile')}.`,
     found.submodules ? ' It has submodules.' : '',
-    found.lfs ? ' It uses Git LFS: the build gets pointers instead of those files, unless the project has git_lfs.' : '',
+    found.lfs ? ` It uses Git LFS: the build gets pointers instead of those files, unless the settings have “${labelOf('git_lfs')}”.` : '',
   ].join('');
 }
 

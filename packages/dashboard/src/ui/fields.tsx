@@ -48,11 +48,14 @@ export const TagsField = ({ value, onChange, placeholder, ...rest }: Field<strin
   <TagsInput {...common(rest)} value={value} onChange={onChange} {...(placeholder === undefined ? {} : { placeholder })} />
 );
 
+/** The UI library says it only at fields of text. */
+const invalid = ({ error }: Pick<Field<boolean>, 'error'>) =>
+  error === null || error === undefined ? {} : { 'aria-invalid': true as const };
 export const Switch = ({ value, onChange, ...rest }: Field<boolean>) => (
-  <MantineSwitch {...common(rest)} checked={value} onChange={(event) => onChange(event.currentTarget.checked)} />
+  <MantineSwitch {...common(rest)} {...invalid(rest)} checked={value} onChange={(event) => onChange(event.currentTarget.checked)} />
 );
 export const Checkbox = ({ value, onChange, ...rest }: Field<boolean>) => (
-  <MantineCheckbox {...common(rest)} checked={value} onChange={(event) => onChange(event.currentTarget.checked)} />
+  <MantineCheckbox {...common(rest)} {...invalid(rest)} checked={value} onChange={(event) => onChange(event.currentTarget.checked)} />
 );
 
 /** Text of several lines. */

@@ -1,0 +1,11 @@
+import type { ObservedContainer } from './node.ts';
+import { LABELS } from './vocabulary.ts';
+
+/** Projects of running containers whose host port the engine chooses at each start: an earlier version of the agent started them. */
+export const projectsWithMovingPorts = (containers: readonly ObservedContainer[]): string[] => [
+  ...new Set(
+    containers
+      .filter((c) => c.port_fixed === false && c.state === 'running')
+      .map((c) => c.labels[LABELS.project_name] ?? c.name.replace(/^svc-/, '')),
+  ),
+];
