@@ -8,7 +8,7 @@ const DIGEST = `sha256:${'d'.repeat(64)}`;
 
 export type InstantAgents = {
   /** Sets the port that the next deploy task of a project reports. */
-  portOf(choose: (project: string) => number): void;
+  portOf(choose: (project: string) => number | Promise<number>): void;
   /** Calls `listener` right before the report that publishes a route. */
   beforeReport(listener: (project: string) => void): void;
   stop(): Promise<void>;
@@ -17,9 +17,14 @@ export type InstantAgents = {
 export async function startInstantAgents(url: string, secret: string): Promise<InstantAgents> {
   const client = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': secret }) });
   const end = new AbortController();
-  let choose: (project: string) => number = () => 1;
+  // Two projects never have one address.
+  const projects = new Map<string, number>();
+  let choose: (project: string) => number | Promise<number> = (project) => {
+    if (!projects.has(project)) projects.set(project, 1 + projects.size);
+    return projects.get(project) ?? 1;
+  };
   let before: (project: string) => void = () => undefined;
-  const report = (task: Task) => {
+  const report = async (task: Task) => {
     if (task.kind === 'build')
       return {
         status: 'completed' as const,
@@ -27,14 +32,15 @@ export async function startInstantAgents(url: string, secret: string): Promise<I
         image_digest: DIGEST,
         commit: COMMIT,
       };
-    if (task.kind === 'deploy') return { status: 'completed' as const, host_port: choose(task.payload.project), container_id: 'none' };
+    if (task.kind === 'deploy')
+      return { status: 'completed' as const, host_port: await choose(task.payload.project), container_id: 'none' };
     return { status: 'completed' as const };
   };
   const loops = (['builder', 'deploy'] as const).map((role) =>
     agent(client, role, end.signal, async (task) => {
       const { lease_token } = await client.call('agentStart', { params: { id: task.id } });
       if (task.kind === 'deploy') before(task.payload.project);
-      await client.call('agentComplete', { params: { id: task.id }, body: report(task), headers: { 'x-lease-token': lease_token } });
+      await client.call('agentComplete', { params: { id: task.id }, body: await report(task), headers: { 'x-lease-token': lease_token } });
     }),
   );
   return {

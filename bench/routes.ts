@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { startApplications } from '@berth/testbed/applications';
 import { findTraefik } from '@berth/testbed/config';
 import { type Platform, startPlatform } from '@berth/testbed/platform';
 import { startInstantAgents } from './instant-agents.ts';
@@ -40,13 +41,14 @@ export async function benchRoutes(): Promise<string[]> {
   if (findTraefik() === undefined) return ['routes: skipped: no Traefik (set TRAEFIK_BIN)'];
   const dir = await mkdtemp(join(tmpdir(), 'berth-bench-'));
   const [one, two] = [await backend('one'), await backend('two')];
+  const others = startApplications((_, response) => response.end('other'));
   const berth = await startPlatform({ dir, proxy: 'traefik', registry: { address: '127.0.0.1:1', user: 'x', password: 'x' }, agents: [] });
   const agents = await startInstantAgents(berth.url, berth.agentSecret);
   const lines: string[] = [];
   try {
     let have = 0;
     let port = one.port;
-    agents.portOf((project) => (project === 'p0' ? port : one.port));
+    agents.portOf((project) => (project === 'p0' ? port : others.portOf(project)));
     for (const { projects, goalMs } of SIZES) {
       await growTo(berth, have, projects);
       have = projects;
@@ -76,6 +78,7 @@ export async function benchRoutes(): Promise<string[]> {
     await berth.stop();
     one.server.close();
     two.server.close();
+    await others.stop();
     await rm(dir, { recursive: true, force: true });
   }
 }

@@ -8,13 +8,12 @@
  */
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { DatabaseSync } from 'node:sqlite';
+import { startApplications } from '@berth/testbed/applications';
 import { findProgram } from '@berth/testbed/config';
 import { type Engine, startEngine } from '@berth/testbed/engine';
 import { layerOf, missingParts, pushImage } from '@berth/testbed/images';
@@ -88,12 +87,8 @@ async function day(): Promise<void> {
     password: 'secret of the day',
   });
   stops.push(() => registry.stop());
-  const page = createServer((_, response) => response.end('of the day\n')).listen(0, '127.0.0.1');
-  await new Promise((resolve) => page.once('listening', resolve));
-  stops.push(async () => {
-    page.close().closeAllConnections();
-  });
-  const port = (page.address() as AddressInfo).port;
+  const applications = startApplications((_, response) => response.end('of the day\n'));
+  stops.push(() => applications.stop());
   const env = {
     KEEP_RELEASES: String(KEEP),
     CLEAN_INTERVAL: 'none',
@@ -150,7 +145,9 @@ async function day(): Promise<void> {
           node.peak = Math.max(node.peak, heldBytes(name));
         }
         if (missing.length > 0) problems.push(`${name} could not pull ${payload.project}: ${missing[0]}`);
-        return missing.length > 0 ? { status: 'failed', result: missing[0] } : { status: 'completed', host_port: port };
+        return missing.length > 0
+          ? { status: 'failed', result: missing[0] }
+          : { status: 'completed', host_port: await applications.portOf(`${name} ${payload.project}`) };
       }),
     ),
   ]);

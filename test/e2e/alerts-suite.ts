@@ -5,13 +5,13 @@
  */
 import { readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, statfs, writeFile } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DatabaseSync } from 'node:sqlite';
 import type { Project } from '@berth/wire/project';
+import { type Applications, startApplications } from '@berth/testbed/applications';
 import { findTraefik, repositoryRoot } from '@berth/testbed/config';
 import { type Platform, startPlatform } from '@berth/testbed/platform';
 import { freePort } from '@berth/testbed/ports';
@@ -56,7 +56,7 @@ function alerts(rows: 'quick' | 'all'): void {
   let berth: Platform;
   let prometheus: Prometheus;
   let database: DatabaseSync;
-  let application: Server;
+  let applications: Applications;
   let targets: Targets;
   const plant = (sql: string, ...values: (string | number | null)[]): void => void database.prepare(sql).run(...values);
   const HOUR = 3_600_000;
@@ -78,19 +78,19 @@ function alerts(rows: 'quick' | 'all'): void {
       nodes[role] = ((await agent('POST', '/api/agent/register', body)) as { id: string }).id;
     }
   };
-  type Task = { id: string; kind: string; payload: { image_repository: string } };
-  let handle: (task: Task) => object | null = () => null;
+  type Task = { id: string; kind: string; payload: { image_repository: string; project: string } };
+  let handle: (task: Task) => object | null | Promise<object> = () => null;
   const work = async (): Promise<void> => {
     for (const id of Object.values(nodes))
       for (const task of (await agent('GET', `/api/agent/tasks?node_id=${id}`)) as Task[]) {
-        const report = handle(task);
+        const report = await handle(task);
         if (report !== null) await agent('POST', `/api/agent/tasks/${task.id}/complete`, report);
       }
   };
-  const succeed = ({ kind, payload }: Task): object =>
+  const succeed = async ({ kind, payload }: Task): Promise<object> =>
     kind === 'build'
       ? { status: 'completed', result: 'by hand', image_tag: `${payload.image_repository}:${'0'.repeat(40)}` }
-      : { status: 'completed', host_port: (application.address() as AddressInfo).port };
+      : { status: 'completed', host_port: await applications.portOf(payload.project) };
   const failWith =
     (code: string) =>
     (_task: Task): object => ({ status: 'failed', result: { error: { code, message: 'by hand' } } });
@@ -131,9 +131,8 @@ function alerts(rows: 'quick' | 'all'): void {
     stops.push(() => rm(dir, { recursive: true, force: true }));
     disks = join(dir, 'disks');
     const data = await smallDisk('control-plane', 192);
-    application = createServer((_, response) => response.end('hello'));
-    await new Promise<void>((resolve) => application.listen(0, '127.0.0.1', resolve));
-    stops.push(async () => application.close());
+    applications = startApplications((_, response) => response.end('hello'));
+    stops.push(() => applications.stop());
     berth = await startPlatform({
       dir,
       registry: { address: '127.0.0.1:5000', user: '', password: '' },
@@ -405,8 +404,7 @@ function alerts(rows: 'quick' | 'all'): void {
   });
 
   test('processes that end, one after the other', async () => {
-    application.closeAllConnections();
-    await new Promise((resolve) => application.close(resolve));
+    await applications.stop();
     await fires('the application of a project is gone: 502', ['BerthProxyErrors'], () =>
       Promise.all(Array.from({ length: 10 }, () => berth.get('shop'))),
     );

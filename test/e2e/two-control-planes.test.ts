@@ -16,6 +16,7 @@ import { LOGS_CAPABILITY, type LostLines, type RuntimeLine } from '@berth/wire/r
 import type { Task } from '@berth/wire/task';
 import { isSettled, LABELS } from '@berth/wire/vocabulary';
 import { service, type Service } from '@berth/testbed/platform';
+import { type Applications, startApplications } from '@berth/testbed/applications';
 import { freePort } from '@berth/testbed/ports';
 import { type Postgres, startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { silentLogger } from '@berth/kit/log';
@@ -48,7 +49,13 @@ async function untilAnswered<T>(ask: () => Promise<T>, signal: AbortSignal): Pro
 const isBroken = ({ kind, payload }: Task): boolean => kind === 'build' && payload.project.startsWith('broken');
 
 /** Completes its work at once and reports correctly; drops a task whose lease it lost. */
-async function instantAgent(url: string, name: string, role: 'builder' | 'deploy', port: number, signal: AbortSignal): Promise<void> {
+async function instantAgent(
+  url: string,
+  name: string,
+  role: 'builder' | 'deploy',
+  applications: Applications,
+  signal: AbortSignal,
+): Promise<void> {
   const client = createClient({ baseUrl: url, headers: () => ({ 'x-agent-secret': SECRET }) });
   const body = {
     hostname: name,
@@ -65,7 +72,10 @@ async function instantAgent(url: string, name: string, role: 'builder' | 'deploy
   const work = async (task: Task): Promise<void> => {
     const { lease_token } = await untilAnswered(() => client.call('agentStart', { params: { id: task.id } }), signal);
     const image = task.kind === 'build' ? { image_tag: `${task.payload.image_repository}:1`, commit: 'c'.repeat(40) } : {};
-    const container = task.kind === 'deploy' ? { host_port: port, container_id: `${name}-${task.deployment_id}` } : {};
+    const container =
+      task.kind === 'deploy'
+        ? { host_port: await applications.portOf(`${name} ${task.payload.project}`), container_id: `${name}-${task.deployment_id}` }
+        : {};
     const headers = { 'x-lease-token': lease_token };
     const report = isBroken(task)
       ? { status: 'failed' as const, result: 'broken' }
@@ -197,17 +207,11 @@ describe.skipIf(reason !== undefined)(`two control planes on one PostgreSQL${rea
     stops.push(() => proxy.stop());
 
     // The control plane requests the project through the proxy before a switch, so a server must answer at the nodes' ports.
-    const served = await Promise.all(
-      urls.map(async () => {
-        const server = createHttpServer((_, response) => void response.end('a version'));
-        await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-        stops.push(() => server.close());
-        return (server.address() as AddressInfo).port;
-      }),
-    );
+    const applications = startApplications((_, response) => void response.end('a version'));
+    stops.push(() => applications.stop());
     const agents = urls.flatMap((url, i) => [
-      instantAgent(url, `builder-${i}`, 'builder', 0, end.signal),
-      instantAgent(url, `node-${i}`, 'deploy', served[i] ?? 0, end.signal),
+      instantAgent(url, `builder-${i}`, 'builder', applications, end.signal),
+      instantAgent(url, `node-${i}`, 'deploy', applications, end.signal),
     ]);
     stops.push(async () => {
       end.abort();

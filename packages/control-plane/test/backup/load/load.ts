@@ -176,6 +176,9 @@ async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSi
   const { id } = await client.call('agentRegister', { body });
   const again = setInterval(() => void client.call('agentRegister', { body }).catch(() => undefined), 10_000);
   const taken = new Set<string>();
+  /** Two projects never have one address. */
+  const projects = new Map<string, number>();
+  const portOf = (project: string): number => projects.get(project) ?? (projects.set(project, 4711 + projects.size), portOf(project));
   async function work(task: Task): Promise<void> {
     const { lease_token } = await untilAnswered(() => client.call('agentStart', { params: { id: task.id } }));
     const headers = { 'x-lease-token': lease_token };
@@ -187,7 +190,7 @@ async function agent(client: Client, role: 'builder' | 'deploy', signal: AbortSi
       await write(lane, false, send, () => texts.map((text) => `log ${text}`));
     }
     const image = task.kind === 'build' ? { image_tag: `${task.payload.image_repository}:1`, commit: COMMIT } : {};
-    const container = task.kind === 'deploy' ? { host_port: 4711, container_id: `c-${task.deployment_id}` } : {};
+    const container = task.kind === 'deploy' ? { host_port: portOf(task.payload.project), container_id: `c-${task.deployment_id}` } : {};
     const report = { status: 'completed' as const, ...image, ...container };
     const complete = () => client.call('agentComplete', { params: { id: task.id }, body: report, headers });
     await write(lane, false, complete, () => `task ${task.id}`);
