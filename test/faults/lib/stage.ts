@@ -82,6 +82,8 @@ export type Stage = {
   accepted: string[];
   /** Requests the project from outside. */
   get(): Promise<Answer>;
+  /** Requests the host with this prefix. */
+  askHost(prefix: string): Promise<Answer>;
   entry: Platform['entry'];
   front: Front;
   /** Records the history of the project. */
@@ -209,7 +211,8 @@ export async function startStage(name: StageName): Promise<Stage> {
       stops.push(() => front.stop());
     }
     const entry = name === 'relay' ? front.entry : berth.entry;
-    const get = (): Promise<Answer> => ask(entry, `app.${berth.baseDomain}`);
+    const askHost = (prefix: string): Promise<Answer> => ask(entry, `${prefix}.${berth.baseDomain}`);
+    const get = (): Promise<Answer> => askHost('app');
     // Awaited here, so that an error cleans up.
     return await withProject({
       berth,
@@ -225,6 +228,7 @@ export async function startStage(name: StageName): Promise<Stage> {
       front,
       entry,
       get,
+      askHost,
       history,
       database,
       stop,
@@ -253,7 +257,21 @@ function ask({ host, port, secure }: Platform['entry'], name: string): Promise<A
 
 type Parts = Pick<
   Stage,
-  'berth' | 'git' | 'gate' | 'engines' | 'shims' | 'dir' | 'small' | 'secretsDir' | 'share' | 'svc' | 'get' | 'entry' | 'front' | 'stop'
+  | 'berth'
+  | 'git'
+  | 'gate'
+  | 'engines'
+  | 'shims'
+  | 'dir'
+  | 'small'
+  | 'secretsDir'
+  | 'share'
+  | 'svc'
+  | 'get'
+  | 'askHost'
+  | 'entry'
+  | 'front'
+  | 'stop'
 > & {
   history: MemoryHistory;
   /** File of the control plane's database. */

@@ -1,8 +1,11 @@
 /** Faults of a deploy node's container engine. */
 import { expect } from 'vitest';
 import type { PlacementRow } from '@berth/wire/node';
+import type { Project } from '@berth/wire/project';
 import { isRunning, signalProcess } from '@berth/testbed/process';
 import { waitFor } from '@berth/testbed/wait';
+import { pageApp } from '../../../e2e/world.ts';
+import { type Hosts, loadText, underLoad } from '../host-load.ts';
 import type { Row } from '../row.ts';
 import { withSecondNode } from '../second-node.ts';
 import type { Stage } from '../stage.ts';
@@ -10,18 +13,59 @@ import type { Stage } from '../stage.ts';
 const restarted = (how: 'SIGTERM' | 'power-cut' | 'SIGKILL', fault: string, answer: string, quick?: true): Row => ({
   fault,
   answer,
-  invariants: ['route-observed', 'nothing-destroyed', 'one-serving'],
-  stage: 'main',
+  invariants: [...(quick === undefined ? (['own-host'] as const) : []), 'route-observed', 'nothing-destroyed', 'one-serving'],
+  // Traefik is in front of the relay stage only. The quick row stays on the stage of `npm test`.
+  stage: quick === undefined ? 'relay' : 'main',
   outage: true,
   ...(quick === undefined ? {} : { quick }),
+  // Three more projects are deployed and deleted.
+  lastsMs: 180_000,
   async run(stage) {
     const before = await stage.running();
-    await stage.recorder.fromOutside(async () => stage.engines.node.faults?.restartDaemon(how));
+    const restart = (): Promise<unknown> => stage.recorder.fromOutside(async () => stage.engines.node.faults?.restartDaemon(how));
+    if (quick === true) await restart();
+    else await withNeighbours(stage, how.toLowerCase(), (hosts) => expectOwnAnswers(stage, fault, hosts, restart));
     await stage.serves(stage.version(), 60_000);
     const after = await stage.see(before);
     expect(after.status).toBe('running');
   },
 });
+
+const NEIGHBOURS = ['north', 'east', 'south'];
+
+/** Three more projects on the node, whose pages show their names. */
+async function withNeighbours(stage: Stage, round: string, play: (hosts: Hosts) => Promise<void>): Promise<void> {
+  const { berth, git } = stage;
+  // The prefix of a deleted project is kept for it.
+  const names = NEIGHBOURS.map((name) => `${name}-${round}`);
+  const projects: Project[] = [];
+  try {
+    for (const name of names) {
+      const { url } = await git.createRepo(name, pageApp(name));
+      const project = await berth.createProject({ name, git_url: url, domain_prefix: name, drain_seconds: 0, stop_grace_seconds: 1 });
+      projects.push(project);
+      let d = await berth.settled(await berth.deploy(project), 90_000);
+      // The time limits of the stage are seconds: on a busy machine, a build may need another try.
+      for (let tries = 1; tries < 3 && d.status !== 'running'; tries++) d = await berth.settled(await berth.deploy(project), 90_000);
+      expect(d.status, d.error?.message).toBe('running');
+    }
+    const pages = new Map([['app', /^version \d+$/], ...names.map((name) => [name, new RegExp(`^version ${name}$`)] as const)]);
+    await play({ pages, get: (prefix) => stage.askHost(prefix) });
+  } finally {
+    for (const { id } of projects) await berth.api.call('deleteProject', { params: { id } });
+    await waitFor('the neighbours are deleted', async () => (await berth.api.call('listProjects', { query: {} })).items.length === 1, {
+      deadlineMs: 60_000,
+    });
+  }
+}
+
+async function expectOwnAnswers(stage: Stage, fault: string, hosts: Hosts, play: () => Promise<unknown>): Promise<void> {
+  const wrong = (prefix: string, by: string): void => stage.recorder.record({ type: 'shown', project: prefix, by });
+  const load = await underLoad(hosts, play, { perSecond: 50, wrong });
+  console.log(`${fault}: ${loadText(load)}`);
+  expect(load.wrong).toEqual([]);
+  expect(load.right).toBeGreaterThan(0);
+}
 
 /** The agent's log line about an engine whose state it cannot read. */
 const NO_ANSWER = /listing containers failed; registering without them/;
@@ -30,7 +74,7 @@ export const ENGINE_ROWS: readonly Row[] = [
   restarted(
     'SIGTERM',
     'engine restarted cleanly',
-    'its containers keep their ports, so each route leads to its own container as soon as that runs again',
+    'its containers keep their ports, so each of four hosts leads to its own project as soon as that runs again, and never to another one',
   ),
   restarted('power-cut', 'engine and containers killed at once (power cut)', 'the same'),
   restarted(
