@@ -33,6 +33,8 @@ const NAMES = [...readFileSync(join(repositoryRoot, 'deploy/prometheus/alerts.ym
 const BROKEN_CLOCK = `data:text/javascript,${encodeURIComponent(`
   const real = Date.now, from = real();
   Date.now = () => from - 30_000 + 30 * (real() - from);
+  const steady = performance.now.bind(performance), start = steady();
+  performance.now = () => start + 30 * (steady() - start);
   Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '24.20.0' } });
 `)}`;
 /** Locks the database again and again, each time for most of a second. */
