@@ -127,7 +127,7 @@ export function createNodeStore(db: Database, memory: NodeMemory, now: () => num
           moveRoutes: (row, deployments) => moveRoutes(tx, row, deployments, at),
         });
         const isAt = (row: Row<'nodes'>): boolean => isSilentNow(row, { now: at, uptime }, context.offlineMs);
-        const silentThere = await silentAtNewAddress(tx, result, isAt);
+        const silentThere = await silentAtNewAddress(tx, result, isAt, { at, offlineMs: context.offlineMs });
         await writeEvents(db, tx, registerEvents(result, silentThere, at));
         return { ...result, silentThere };
       });
@@ -410,10 +410,18 @@ async function silentAtNewAddress(
   tx: Tx,
   { before, row, verdict }: RegisteredRow,
   isSilentRow: (row: Row<'nodes'>) => boolean,
+  { at, offlineMs }: { at: number; offlineMs: number },
 ): Promise<Row<'nodes'> | null> {
   if (verdict !== 'taken' || row.role !== 'deploy' || before?.host_ip === row.host_ip) return null;
-  const nodes = tx.selectFrom('nodes').selectAll().where('role', '=', 'deploy').where('host_ip', '=', row.host_ip);
-  return (await nodes.where('id', '!=', row.id).execute()).find(isSilentRow) ?? null;
+  const nodes = tx
+    .selectFrom('nodes')
+    .selectAll()
+    .where('role', '=', 'deploy')
+    .where('host_ip', '=', row.host_ip)
+    .where('id', '!=', row.id)
+    // As in isSilent: thousands of agents can register from one address.
+    .where((eb) => eb.or([eb('last_seen_at', '<=', at - offlineMs), eb('last_seen_at', '>', at)]));
+  return (await nodes.execute()).find(isSilentRow) ?? null;
 }
 
 function registerEvents({ before, row, displaced }: RegisteredRow, silentThere: Row<'nodes'> | null, at: number): NewEvent[] {
