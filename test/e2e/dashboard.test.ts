@@ -431,7 +431,7 @@ describe.skipIf(reason !== undefined)(`dashboard in Chromium${reason === undefin
     await limits.fill('no-such-project');
     await page.keyboard.press('Enter');
     await page.getByRole('button', { name: 'Create', exact: true }).click();
-    await page.getByText('[0] no project has this id or name').waitFor();
+    await page.getByText('item 1: no project has this id or name').waitFor();
     await limits.press('Backspace');
     await limits.fill('shop');
     await page.keyboard.press('Enter');

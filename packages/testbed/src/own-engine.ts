@@ -144,6 +144,9 @@ function daemonArgv(at: { namespace: Namespace; host: string; home: string; cgro
   return [
     'env',
     `PATH=${searchPath().join(':')}`,
+    // BuildKit would clip the output of a step that prints more than 200 KiB in a second.
+    'BUILDKIT_STEP_LOG_MAX_SPEED=1000000000',
+    'BUILDKIT_STEP_LOG_MAX_SIZE=1000000000',
     'dockerd',
     '--config-file',
     daemonConfig,
