@@ -125,9 +125,8 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   const collisions = collisionsOf(routes);
   // Sorted by name: of two projects with one host always the same one is omitted.
   for (const route of [...routes].sort((a, b) => (a.project_name < b.project_name ? -1 : 1))) {
-    const taken = collisions.find((one) => one.route === route);
-    const problem =
-      taken === undefined ? problemOf(route, settings, hosts) : `its address ${addressOf(route)} now belongs to ${taken.holder}`;
+    const holder = collisions.get(route);
+    const problem = holder === undefined ? problemOf(route, settings, hosts) : `its address ${addressOf(route)} now belongs to ${holder}`;
     if (problem !== null) {
       problems.push(`${route.project_name}: ${problem}`);
       continue;
@@ -155,7 +154,7 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
     .digest('hex')
     .slice(0, 16);
   addMarker(config, hash);
-  const left = collisions.map(({ route: { deployment_id, host_ip, host_port }, holder }) => ({
+  const left = [...collisions].map(([{ deployment_id, host_ip, host_port }, holder]) => ({
     deployment_id,
     host_ip,
     host_port,
@@ -164,27 +163,28 @@ export function dynamicConfig(routes: readonly PublishedRoute[], settings: Routi
   return { bytes: stableJson(withoutEmpty(config)), hash, deployments, domains, problems, collisions: left };
 }
 
-type Collision = { route: PublishedRoute; holder: string };
-
 /**
- * Returns the routes whose address a later route has, too. One address has one container: the engine gives the ports of a container that is
- * down to another one, and a new machine may have the address of an old one. So only the container that was observed there last is
- * published, and no host shows another project.
+ * Returns the routes whose address a later route has, too, each with the holder of the address. One address has one container: the
+ * engine gives the ports of a container that is down to another one, and a new machine may have the address of an old one. So only the
+ * container that was observed there last is published, and no host shows another project.
  */
-function collisionsOf(routes: readonly PublishedRoute[]): Collision[] {
+function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, string> {
   const latest = new Map<string, PublishedRoute>();
   const isLater = (a: PublishedRoute, b: PublishedRoute): boolean =>
     a.published_at === b.published_at ? a.project_name < b.project_name : a.published_at > b.published_at;
-  const published = routes.filter((route) => route.stopped !== true);
-  for (const route of published) {
-    const key = `${addressKey(route.host_ip)}:${route.host_port}`;
+  const published = routes
+    .filter((route) => route.stopped !== true)
+    .map((route) => ({ route, key: `${addressKey(route.host_ip)}:${route.host_port}` }));
+  for (const { route, key } of published) {
     const other = latest.get(key);
     if (other === undefined || isLater(route, other)) latest.set(key, route);
   }
-  return published.flatMap((route) => {
-    const holder = latest.get(`${addressKey(route.host_ip)}:${route.host_port}`);
-    return holder === undefined || holder === route ? [] : [{ route, holder: `project ${holder.project_name}` }];
-  });
+  const collisions = new Map<PublishedRoute, string>();
+  for (const { route, key } of published) {
+    const holder = latest.get(key);
+    if (holder !== undefined && holder !== route) collisions.set(route, `project ${holder.project_name}`);
+  }
+  return collisions;
 }
 
 /** An address has several spellings: fd00::1 and FD00:0:0::1, 10.0.0.5 and ::ffff:10.0.0.5. */
