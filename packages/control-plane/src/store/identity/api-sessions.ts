@@ -18,7 +18,7 @@ export const createApiSessionStore = (db: Database): ApiSessionStore => ({
         .selectFrom('users')
         .select(['disabled', 'password_hash'])
         .where('id', '=', session.user_id)
-        // Whoever changes the account ends its sessions, also this one if it comes first.
+        // A change of the account waits for this session, and ends it.
         .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
         .executeTakeFirst();
       if (user === undefined || user.disabled !== 0) return false;
