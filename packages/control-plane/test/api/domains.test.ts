@@ -262,7 +262,7 @@ test('an admin frees a prefix and a domain that are kept, in any spelling, and t
   expect((await free('leaving')).json['code']).toBe('not_found');
   expect(await take({ domain_prefix: 'leaving', domains: ['leaving.example.com'] })).toBe(201);
   const audit = (await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json['items'] as Record<string, unknown>[];
-  const freed = audit.filter(({ action, outcome }) => action === 'freeHost' && outcome === 'done').map(({ target }) => target);
+  const freed = audit.filter(({ action, outcome }) => action === 'freeHost' && outcome === 'done').map(({ target }) => String(target));
   expect(freed.toSorted()).toEqual(['leaving.berth.localhost', 'leaving.example.com']);
   const events = (await api.call('events', { query: { limit: 1000 } })).json['items'] as { kind: string; message: string }[];
   expect(events.filter(({ kind }) => kind === 'host.freed').map(({ message }) => message.split(' ')[1])).toEqual([
