@@ -4,7 +4,11 @@ import { describe, expect, it } from 'vitest';
 import { createImages, removableRefs, repositoryOf } from '../src/images.ts';
 import type { Docker } from '../src/tools/docker.ts';
 
-const image = (id: string, created: number): { id: string; created: number; refs: string[] } => ({ id, created, refs: [`r:5000/app:${id}`] });
+const image = (id: string, created: number): { id: string; created: number; refs: string[] } => ({
+  id,
+  created,
+  refs: [`r:5000/app:${id}`],
+});
 it('repositoryOf removes the tag or digest and keeps the port', () => {
   expect(repositoryOf('10.0.0.1:5000/app:abc')).toBe('10.0.0.1:5000/app');
   expect(repositoryOf('10.0.0.1:5000/app@sha256:abc')).toBe('10.0.0.1:5000/app');
@@ -77,7 +81,12 @@ describe('images of a project without containers on the node', () => {
   it('are removed a week after the newest was built', async () => {
     const now = Date.now() / 1000;
     const [old, fresh] = [now - 8 * DAY_S, now - DAY_S];
-    const all = [image('a', old, 'r:5000/gone'), image('b', old, 'r:5000/runs'), image('c', fresh, 'r:5000/new'), image('d', old, 'r:5000/new')];
+    const all = [
+      image('a', old, 'r:5000/gone'),
+      image('b', old, 'r:5000/runs'),
+      image('c', fresh, 'r:5000/new'),
+      image('d', old, 'r:5000/new'),
+    ];
     const { docker, removed } = engine(all, ['b']);
     const images = createImages({ docker, keepNewest: () => 10, log: silentLogger() });
     images.sweepLater('r:5000');
