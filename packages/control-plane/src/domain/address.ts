@@ -1,13 +1,12 @@
 /** Addresses of nodes. Pure. */
-import { isIP } from 'node:net';
 
 /**
  * Returns the one spelling by which addresses are compared. An address has several: fd00::1 and FD00:0:0::1, 10.0.0.5 and
  * ::ffff:10.0.0.5. Names of machines have no case.
  */
 export function canonicalAddress(address: string): string {
-  if (isIP(address) !== 6) return address.toLowerCase();
   const [plain = '', zone] = address.split('%');
+  if (!plain.includes(':') || !URL.canParse(`http://[${plain}]`)) return address.toLowerCase();
   const short = new URL(`http://[${plain}]`).hostname.slice(1, -1);
   const mapped = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(short);
   if (mapped === null) return zone === undefined ? short : `${short}%${zone}`;

@@ -27,5 +27,5 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
  */
 export async function afterAll(others: SelectQueryBuilder<Tables, 'routes', object>, now: number): Promise<number> {
   const { latest } = await others.select((eb) => eb.fn.max('published_at').as('latest')).executeTakeFirstOrThrow();
-  return latest === null ? now : Math.max(now, Number(latest) + 1);
+  return latest === null ? now : Math.max(now, latest + 1);
 }
