@@ -188,7 +188,7 @@ export type FlowStore = {
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
 
 /** Copies that a node should delete, and copies that it should move out of the way because a move left them behind. */
-export type VolumeWork = { remove: string[]; setAside: string[] };
+export type VolumeWork = { remove: string[]; setAside: string[]; foreign?: true };
 export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project: string };
 
 /** Containers that contract-only agents may have started (domain/unmanaged.ts). */
