@@ -188,7 +188,7 @@ export type FlowStore = {
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
 
 /** Copies that a node should delete, and copies that it should move out of the way because a move left them behind. */
-export type VolumeWork = { remove: string[]; setAside: string[] };
+export type VolumeWork = { remove: string[]; setAside: string[]; foreign?: true };
 export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project: string };
 
 /** Containers that contract-only agents may have started (domain/unmanaged.ts). */
@@ -391,6 +391,11 @@ export type RouteStore = {
 export type DomainStore = {
   /** Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of domains. */
   sweep(now: number): Promise<number>;
+  /**
+   * Ends the quarantine of a host, and of the prefix that has this host. Throws not_found (neither is kept), wrong_state (a project has or
+   * serves it).
+   */
+  free(host: { domain: string; prefix: string | null }, now: number): Promise<void>;
 };
 
 export type UserStore = {
