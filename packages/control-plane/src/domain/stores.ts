@@ -204,6 +204,8 @@ export type VolumeStore = {
   ofProject(projectId: string): Promise<VolumeCopy[]>;
   /** Copies on a node, by name of the project. Also for the disk of a node. */
   onNode(nodeId: string): Promise<VolumeCopy[]>;
+  /** Missing copies that projects use, and those that deleted projects left, by node. */
+  missing(): Promise<ReadonlyMap<string, VolumeCopy[]>>;
   /** Projects with a copy that is being received. */
   received(): Promise<string[]>;
   /** By node: a text that changes when other copies on it are to be deleted or set aside. */
@@ -391,6 +393,11 @@ export type RouteStore = {
 export type DomainStore = {
   /** Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of domains. */
   sweep(now: number): Promise<number>;
+  /**
+   * Ends the quarantine of a host, and of the prefix that has this host. Throws not_found (neither is kept), wrong_state (a project has or
+   * serves it).
+   */
+  free(host: { domain: string; prefix: string | null }, now: number): Promise<void>;
 };
 
 export type UserStore = {
