@@ -4,8 +4,8 @@ import { expect, test } from 'vitest';
 import { overview } from '../src/attention.ts';
 
 /** A control plane with these projects and nodes, and nothing else. */
-const clientOf = (projects: readonly object[], nodes: readonly object[] = []): Client => {
-  const lists: Record<string, readonly object[]> = { listProjects: projects, listNodes: nodes };
+const clientOf = (projects: readonly object[], nodes: readonly object[] = [], running: readonly object[] = []): Client => {
+  const lists: Record<string, readonly object[]> = { listProjects: projects, listNodes: nodes, listDeployments: running };
   return { call: async (name: string) => ({ items: lists[name] ?? [], next_cursor: null }) } as unknown as Client;
 };
 const project = (name: string, rest: object): object => ({ id: name, name, running_deployment_id: null, ...rest });
@@ -28,7 +28,7 @@ test('a host without a good certificate needs a person; a new host and an earlie
       kind: 'certificate',
       subject: 'bad',
       message: 'the proxy has no certificate for bad.berth.test',
-      next: 'search the log of the reverse proxy for this host',
+      next: 'search the log of the reverse proxy for this host (journalctl -u berth-proxy)',
     },
   ]);
 });
@@ -76,6 +76,58 @@ test('a dead node whose address another one has, and containers that change thei
       expect.stringMatching(/^2 projects get another port .*: shop, blog$/),
       'berth restart PROJECT for each of them',
     ],
+  ]);
+});
+
+test('the projects of a silent node move before it is deleted, because the deletion ends their routes', async () => {
+  const runs = (project_id: string, generation: number): object => ({
+    id: `${project_id}-${generation}`,
+    project_id,
+    generation,
+    status: 'running',
+    health: null,
+    node_id: 'id-dead',
+  });
+  const projects = ['a', 'b', 'c', 'd'].map((name) => project(name, {}));
+  const dead = node('dead', { status: 'offline' });
+  const nextOf = async (running: object[]) => (await overview(clientOf(projects, [dead], running))).needs[0]?.next;
+  expect(await nextOf([])).toBe('start its agent; if it never comes back: berth node delete id-dead --force');
+  expect(await nextOf([runs('a', 7)])).toBe(
+    'start its agent; if it never comes back: berth rollback a --to 7, and then berth node delete id-dead --force',
+  );
+  expect(await nextOf([runs('a', 7), runs('b', 1), runs('c', 2), runs('d', 3)])).toContain(
+    'berth rollback c --to 2, the same for 1 more, and then berth node delete',
+  );
+});
+
+test('a drift asks for a new build only if the settings changed; a full disk names the command that shows what uses it', async () => {
+  const drifted = (project_id: string, detail: string, rest: object = {}): object => ({
+    id: project_id,
+    project_id,
+    generation: 1,
+    status: 'running',
+    health: { status: 'drifted', since: '2026-11-23T12:00:00.000Z', detail },
+    node_id: 'id-full',
+    ...rest,
+  });
+  const settings = 'the project’s env changed since this deployment; deploy the project to apply the change';
+  const full = node('full', { disk: { free: 5e9, total: 100e9 } });
+  const { needs } = await overview(
+    clientOf(
+      ['a', 'b', 'c'].map((name) => project(name, {})),
+      [full, node('roomy', { disk: { free: 50e9, total: 100e9 } })],
+      [
+        drifted('a', settings),
+        drifted('b', 'its container is named svc-b-g2 instead of svc-b'),
+        drifted('c', 'the project’s env changed since the rollback from deployment 2', { rolled_back_from: 2 }),
+      ],
+    ),
+  );
+  expect(needs.map(({ kind, next }) => [kind, next])).toEqual([
+    ['drifted', 'berth deploy a'],
+    ['drifted', 'berth restart b'],
+    ['drifted', 'berth status c'],
+    ['disk', 'berth node disk id-full, which shows what uses it'],
   ]);
 });
 

@@ -188,7 +188,7 @@ export type FlowStore = {
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
 
 /** Copies that a node should delete, and copies that it should move out of the way because a move left them behind. */
-export type VolumeWork = { remove: string[]; setAside: string[] };
+export type VolumeWork = { remove: string[]; setAside: string[]; foreign?: true };
 export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project: string };
 
 /** Containers that contract-only agents may have started (domain/unmanaged.ts). */
@@ -204,6 +204,8 @@ export type VolumeStore = {
   ofProject(projectId: string): Promise<VolumeCopy[]>;
   /** Copies on a node, by name of the project. Also for the disk of a node. */
   onNode(nodeId: string): Promise<VolumeCopy[]>;
+  /** Missing copies that projects use, and those that deleted projects left, by node. */
+  missing(): Promise<ReadonlyMap<string, VolumeCopy[]>>;
   /** Projects with a copy that is being received. */
   received(): Promise<string[]>;
   /** By node: a text that changes when other copies on it are to be deleted or set aside. */
@@ -391,6 +393,11 @@ export type RouteStore = {
 export type DomainStore = {
   /** Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of domains. */
   sweep(now: number): Promise<number>;
+  /**
+   * Ends the quarantine of a host, and of the prefix that has this host. Throws not_found (neither is kept), wrong_state (a project has or
+   * serves it).
+   */
+  free(host: { domain: string; prefix: string | null }, now: number): Promise<void>;
 };
 
 export type UserStore = {
@@ -401,8 +408,8 @@ export type UserStore = {
   /** Lists by address. */
   list(page: Page): Promise<Paged<UserRecord>>;
   count(): Promise<number>;
-  /** Throws email_taken. */
-  create(input: { email: string; role: Role; password_hash: string | null }, now: number): Promise<UserRecord>;
+  /** `provenAt`: when the person proved who they are. Throws email_taken, and unauthenticated if the account was deleted after that. */
+  create(input: { email: string; role: Role; password_hash: string | null }, now: number, provenAt?: number): Promise<UserRecord>;
   /**
    * Changes the given fields. A new password ends the user's API sessions; disabling also ends the device tokens. Throws not_found,
    * last_admin (no enabled admin would remain).

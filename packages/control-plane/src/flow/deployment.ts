@@ -504,7 +504,8 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
   addNotes(draft, d, report);
   if (report.status === 'failed') {
     addCopied(draft, d, task);
-    const tried = { ...d, phases: started(d.phases, task, draft.facts.now, false) };
+    // The agent names a container that it could not remove.
+    const tried = { ...d, container_id: report.container_id ?? null, phases: started(d.phases, task, draft.facts.now, false) };
     if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node stopped the deployment');
     return reassignOrFail(draft, tried, pullFailure(draft, d, failureOf(report)), 'deploy');
   }
@@ -532,7 +533,7 @@ function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Fai
   const why = `its image was pushed to ${moved.from}, and REGISTRY_ADDR is ${moved.to} now`;
   return { ...error, message: `${error.message}; ${why}: copy the image to that registry, or deploy from source` };
 }
-const PULL_FAILURES: readonly FailureCode[] = ['image_pull_failed', 'registry_unreachable', 'registry_refused'];
+const PULL_FAILURES: readonly FailureCode[] = ['image_pull_failed', 'registry_unreachable', 'registry_failed', 'registry_refused'];
 
 function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route_confirmed'>): void {
   if (!leadsThere(draft, d, event)) return;
@@ -594,7 +595,9 @@ function addressTaken(draft: Draft, d: DeploymentRecord, { host_ip, host_port, h
   if (route?.deployment_id !== d.id || route.stopped === true || route.host_ip !== host_ip || route.host_port !== host_port) return;
   const node = draft.node(d.node_id);
   const seen = lastSeen(draft, d);
-  const isOwn = node !== undefined && isOnline(node, now, limits) && (seen === undefined || seen.host_port === host_port);
+  // The route of a node that has another address now waits for the list of its containers.
+  const isThere = node !== undefined && node.host_ip === host_ip && isOnline(node, now, limits);
+  const isOwn = isThere && (seen === undefined || seen.host_port === host_port);
   if (!isRouted && isOwn) return;
   draft.plan.route = { remove: { project_id: d.project_id } };
   const isSilent = node === undefined || !isOnline(node, now, limits);
@@ -742,9 +745,9 @@ function leave(
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const finished = d.finished_at === null ? { finished_at: draft.facts.now } : {};
   draft.move(d, to, { ...finished, error, host_port: d.host_port, container_id: d.container_id }, message);
-  // The node's own report shows that no container remains there. A reported container has a port and is removed first.
-  const removal =
-    draft.event === 'task_reported' && d.host_port === null && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
+  // The node's own report shows that no container remains there. A reported container is removed first, or the next list shows its end.
+  const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
+  const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
   if (d.status !== 'running') restartStopped(draft, { leaving: d.id, removal });
 }
 

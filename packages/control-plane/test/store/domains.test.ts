@@ -4,7 +4,22 @@ import type { DomainError } from '../../src/domain/errors.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, projectInput, routeOf, rowsOf, runOn } from './fixtures.ts';
+import { markRestored } from '../../src/store/backup/as-new.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  freshPath,
+  nodeIn,
+  NOW,
+  open,
+  projectIn,
+  projectInput,
+  routeOf,
+  rowsOf,
+  runOn,
+  urlOf,
+} from './fixtures.ts';
 
 const DAY = 86_400_000;
 const WWW = 'www.example.com';
@@ -152,7 +167,7 @@ test('a prefix of a project that ran and moved is kept for it, and its own retur
   expect((refused as DomainError).message).not.toContain('moved');
   // Why, and what to do.
   expect((refused as DomainError).message).toMatch(
-    /still hold cookies.*Choose another one, take it back in the project.*DOMAIN_QUARANTINE/,
+    /still hold cookies.*Choose another one, take it back in the project.*ask an admin.*berth domain free/,
   );
   const other = await projectIn(stores, 'elsewhere');
   expect(await codeOf(stores.projects.patch(other.id, { domain_prefix: 'shop' }, NOW + DAY))).toBe('domain_prefix_taken');
@@ -232,3 +247,53 @@ test('a rollback takes its prefix back, and not one that another project gave up
   });
   expect(await codeOf(again)).toBe('domain_prefix_taken');
 });
+
+test('a prefix that a deployment in progress brings live after the change is kept too', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  await deploymentIn(stores, shop, 'd-shop', { status: 'building' });
+  await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
+  // The deployment goes live at the prefix that it began with, and has visitors there until the next one is live.
+  const node = await nodeIn(stores, 'node-of-shop');
+  const live: Partial<Plan> = {
+    changeDeployments: [{ id: 'd-shop', from: 'building', set: { status: 'running', node_id: node.id } }],
+    route: { set: routeOf(shop, 'd-shop', node.id) },
+  };
+  expect(await commit(stores, shop.id, live)).toBe('committed');
+  await goLive(stores, shop);
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ code: 'domain_prefix_taken', fields: [{ rule: 'kept' }] });
+});
+
+test('a prefix that a project serves without a claim gets one, and is kept afterwards', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const shop = await projectIn(stores, 'shop');
+  await publish(stores, shop);
+  await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
+  // A control plane of an earlier version knows no claims.
+  await runOn(path, `delete from prefix_claims where prefix = 'shop'`);
+  await stores.domains.sweep(NOW);
+  await goLive(stores, shop);
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ code: 'domain_prefix_taken', fields: [{ rule: 'kept' }] });
+});
+
+test.each([false, true])(
+  'a restored database has new claims: cookies that another project may have seen since do not open a host',
+  async (as_new) => {
+    const path = freshPath();
+    const stores = await open(path);
+    const shop = await projectIn(stores, 'shop', { domains: [WWW], auth_required: true });
+    const claims = async (all: Stores): Promise<string[]> => {
+      const { projects } = await all.policy.read(NOW);
+      return projects.flatMap(({ claims: prefixes = [], domains = [] }) => [...prefixes, ...domains].map(({ claim }) => claim));
+    };
+    const before = await claims(stores);
+    await markRestored(await urlOf(path), { name: 'b', backup_at: 'x', restored_at: 'y', as_new });
+    const after = await claims(stores);
+    expect(after).toHaveLength(2);
+    expect(after.filter((claim) => before.includes(claim))).toEqual([]);
+    // The owner stays.
+    expect((await stores.projects.get(shop.id)).domains).toEqual([WWW]);
+    expect(await codeOf(projectIn(stores, 'other', { domains: [WWW] }))).toBe('domain_taken');
+  },
+);

@@ -18,6 +18,7 @@ import { Facts, Table } from '../ui/data.tsx';
 import { Note, Progress } from '../ui/feedback.tsx';
 import { Column, Columns, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
+import { Status } from '../ui/status.tsx';
 import { Code, PageLink, Text } from '../ui/text.tsx';
 
 const COMMANDS_AT_ONCE = 5;
@@ -99,6 +100,16 @@ function Loaded({ node }: { node: Node }) {
           </Text>
         </Note>
       )}
+      {node.status === 'offline' && (
+        <Note tone="bad" title="The node does not report">
+          <Text>
+            Nothing moves by itself, and its routes stay, because a silent machine may still serve. Start the machine or its agent:{' '}
+            <Code>systemctl status 'berth-agent*'</Code>.
+            {node.role === 'deploy' &&
+              ' If it never comes back, first restart each of its projects, which starts it on another node. Volumes stay on its disk. Then delete the node.'}
+          </Text>
+        </Note>
+      )}
       {node.address_taken && (
         <Note tone="warn" title="Another machine has the address of this node">
           <Column gap="sm">
@@ -107,7 +118,7 @@ function Loaded({ node }: { node: Node }) {
                 {node.address_taken.hostname}
               </PageLink>{' '}
               is online at {node.host_ip}. A route of this node ends when a container of that one gets its port. If this machine never comes
-              back, delete the node, then deploy its projects again:
+              back, move the projects that still serve, delete the node, then deploy the others again:
             </Text>
             <Command words={['node', 'delete', node.id, '--force']} />
           </Column>
@@ -262,6 +273,40 @@ function Loaded({ node }: { node: Node }) {
               ]}
             />
           )}
+        </Panel>
+        <Panel flush title="Volumes on its disk" id="volumes" actions={<Command words={['node', 'volumes', node.hostname]} />}>
+          <Answer query={disk} what="the volumes">
+            {({ volumes }) =>
+              volumes.length === 0 ? (
+                <Empty>None.</Empty>
+              ) : (
+                <Table
+                  label="Volumes on its disk"
+                  rows={volumes}
+                  id={(row) => `${row.project} ${row.name} ${row.kept_of_deleted}`}
+                  cells={[
+                    { head: 'Volume', rowHead: true, cell: (row) => row.name },
+                    {
+                      head: 'Project',
+                      cell: (row) => (row.kept_of_deleted ? `${row.project} (deleted)` : <ProjectLink name={row.project} />),
+                    },
+                    { head: 'Size', number: true, cell: (row) => (row.bytes === null ? 'not counted' : bytesText(row.bytes)) },
+                    {
+                      head: 'State',
+                      cell: (row) =>
+                        (row.missing_since ?? null) === null ? (
+                          <Status mark="ok">on the disk</Status>
+                        ) : (
+                          <Status mark="bad">
+                            missing, last seen <Ago at={row.missing_since ?? ''} />
+                          </Status>
+                        ),
+                    },
+                  ]}
+                />
+              )
+            }
+          </Answer>
         </Panel>
         <Panel title="Facts" id="facts">
           <Facts
