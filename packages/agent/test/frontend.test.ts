@@ -12,6 +12,8 @@ it.each([
   ['{"syntax": "evil/frontend:2", "x": 1}', 'evil/frontend:2'],
   ['{"s\\u0079ntax": "evil/frontend:3"}', 'evil/frontend:3'],
   ['{"syntax": "own/front", "SYNTAX": "evil/frontend"}', '(a document in JSON)'],
+  ['#!/usr/bin/env docker\n{"syntax": "evil/frontend:4"}', 'evil/frontend:4'],
+  ['# a comment\n\n {"syntax": "evil/frontend:5"}', 'evil/frontend:5'],
   ['{"syntax": "x",}', '(a document in JSON)'],
   ['FROM x\n# syntax=evil/frontend', null],
 ])('the frontend that %j asks for is %s', (text, expected) => {

@@ -5,10 +5,10 @@ import { checkImages, registryNames, sourcePolicy } from '../src/tools/image-sou
 const REGISTRY = 'reg.example:5000';
 const rules = {
   own: `${REGISTRY}/evil`,
-  registries: [REGISTRY, '10.0.0.9:5000', 'localhost:5000'],
+  registries: [REGISTRY, '10.0.0.9:5000', 'localhost:5000', '127.0.0.1:5000', '[::1]:5000'],
   shared: [`${REGISTRY}/base`, `${REGISTRY}/team/*`],
 };
-const check = (text: string, args: Record<string, string> = {}): void => checkImages(text, args, rules);
+const check = (text: string, args: Record<string, string> = {}): void => checkImages(text, args, rules, 'reg.example');
 const VAULT = `${REGISTRY}/vault:0123`;
 
 it.each<[string, string, number, Record<string, string>?]>([
@@ -54,6 +54,22 @@ it.each<[string, string, number, Record<string, string>?]>([
   ['another project whose name begins alike', `FROM ${REGISTRY}/evil-twin:1`, 1],
   ['a folder below the own repository', `FROM ${REGISTRY}/evil/x:1`, 1],
   ['a shared name that begins alike', `FROM ${REGISTRY}/base2`, 1],
+  ['an ARG that another one seems to replace inside quotes', `ARG Y=${VAULT}\nARG X="a Y=node b"\nFROM $Y`, 3],
+  ['an ARG that no blank replaces', `ARG Y=${VAULT}\nARG X=a\u{FEFF}Y=node\nFROM $Y`, 3],
+  ['an ARG that a stage replaces for itself', `ARG Y=${VAULT}\nARG Z=1 \\\r\r\nFROM scratch AS a\nARG Y=node\nFROM $Y`, 5],
+  ['an ARG that has no value in some versions', `ARG Y=node\nARG Y\nFROM \${Y:-${VAULT}}`, 3],
+  ['an ARG whose name is a reference', `ARG N=B\nARG \${N}ASE=${VAULT}\nFROM $BASE`, 3],
+  ['a variant that this machine does not have', `FROM \${TARGETVARIANT}${VAULT}`, 1],
+  ['the text for a variant', `FROM \${TARGETVARIANT:+docker.io/}${VAULT}`, 1],
+  ['the stage that is built', 'FROM ${TARGETSTAGE}:5000/vault', 1],
+  ['a line that only looks like a comment', `FROM node\nRUN --mount=type=bind,target=/a\\\n\u{FEFF}#b,from=${VAULT} true`, 2],
+  ['a line that was no comment in older versions', `FROM node\nRUN --mount=type=bind,target=/a\\\n  #b,from=${VAULT} true`, 2],
+  ['a line that only looks empty', `ARG Y=${VAULT}\nARG Z=1\\\n\u{FEFF}\nFROM scratch AS a\nARG Y=node\nFROM $Y`, 6],
+  ['a letter whose lower case is another one', `FROM node\nONBU\u0130LD COPY --from=${VAULT} / /x`, 2],
+  ['another address of this machine', 'FROM 127.0.0.2:5000/vault', 1],
+  ['a number as address of this machine', 'FROM 2130706433:5000/vault', 1],
+  ['an IPv4 address inside an IPv6 one', 'FROM [::ffff:10.0.0.9]:5000/vault', 1],
+  ['a long form of an address', 'FROM [0:0:0:0:0:0:0:1]:5000/vault', 1],
 ])('an image of another project is refused: %s', (_what, text, line, args) => {
   expect(() => check(text, args)).toThrow(
     expect.objectContaining({ code: 'build_image_refused', message: expect.stringContaining(`line ${line}: `) }) as Error,
@@ -69,6 +85,9 @@ it.each<[string, string, Record<string, string>?]>([
   ['a stage with the name of a registry', 'FROM node AS reg.example\nFROM reg.example\nCOPY --from=0 /a /b'],
   ['a stage of a platform', 'FROM node AS for-amd64\nFROM for-${TARGETARCH}'],
   ['a comment and the text of a program', `# FROM ${VAULT}\nFROM node\nRUN echo "FROM ${VAULT}"\nRUN <<E\nfrom a import b\nE`],
+  ['a build argument in the place of a default', `ARG BASE=${VAULT}\nFROM $BASE`, { BASE: 'node' }],
+  ['a platform in the name', 'FROM base-${TARGETARCH}${TARGETVARIANT}\nFROM --platform=${TARGETPLATFORM} node'],
+  ['many values', `${Array.from({ length: 40 }, (_, n) => `ARG V${n}=${n}`).join('\n')}\nFROM node:$V1.$V2.$V3-$V4$V5$V6$V7$V8$V9`],
   ['a script with a value', 'FROM node\nRUN sync --from=$SOURCE && psql -c "select 1 \\\n  FROM ${TABLE}"'],
 ])('is built: %s', (_what, text, args) => {
   expect(() => check(text, args)).not.toThrow();
@@ -77,14 +96,17 @@ it.each<[string, string, Record<string, string>?]>([
 it('a registry on Docker Hub or with a path is recognized in each spelling, and nothing beside it', () => {
   const hub = { own: 'docker.io/acme/evil', registries: ['docker.io/acme'], shared: [] };
   for (const name of ['acme/vault', 'docker.io/acme/vault', 'index.docker.io/acme/vault:1'])
-    expect(() => checkImages(`FROM ${name}`, {}, hub), name).toThrow('line 1');
+    expect(() => checkImages(`FROM ${name}`, {}, hub, null), name).toThrow('line 1');
   for (const name of ['acme/evil:2', 'node', 'library/node', 'acmes/vault', 'ghcr.io/acme/vault'])
-    expect(() => checkImages(`FROM ${name}`, {}, hub), name).not.toThrow();
+    expect(() => checkImages(`FROM ${name}`, {}, hub, null), name).not.toThrow();
 });
 
 it('refuses a Dockerfile that is too long to check', () => {
   expect(() => check(`FROM node\n${'RUN x\n'.repeat(20_000)}`)).toThrow('more than 20000 lines');
   expect(() => check(`FROM node\nRUN a \\\n${`RUN ${'b'.repeat(900)} \\\n`.repeat(1_000)}`)).toThrow('too long');
+  const args = Array.from({ length: 8 }, (_, n) => `ARG V${n}=${n}`).join('\n');
+  const word = '$V0$V1$V2$V3$V4$V5$V6$V7'.repeat(10);
+  expect(() => check(`${args}\n${`FROM ${word}\n`.repeat(200)}`)).toThrow('too many to check');
 });
 
 it('a registry has names with its default port, by its addresses, and on its own machine', () => {

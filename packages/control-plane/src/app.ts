@@ -458,8 +458,8 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
       hasSmtp: config.SMTP_URL !== undefined,
       isLocal: (host) => isIP(host) !== 0 && isPrivateAddress(host),
     },
-    reservedPrefixes: [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []), ...ownPrefixes(config)],
-    ownHosts: [...ownHosts(config), ...reservedHosts(config)],
+    reservedPrefixes: reservedPrefixes(config),
+    ownHosts: reservedHosts(config),
     notes: notesOf(config),
     passwordCost: overrides.passwordCost ?? PASSWORD_COST,
     version: manifest.version,
@@ -470,26 +470,26 @@ function settingsOf(config: Config, overrides: Overrides, inUse: InUse): ApiSett
 /** Label of the proxy's dashboard (deploy/traefik/dynamic/dashboard.yml). */
 const PROXY_DASHBOARD = 'traefik';
 
-/** Other hosts that no project may take, in their normal form. */
-const reservedHosts = (config: Config): string[] => normalDomains((config.RESERVED_PREFIXES ?? []).filter((name) => name.includes('.')));
-
-/** Hosts of Berth's own addresses, in lower case. */
-function ownHosts(config: Config): string[] {
+/**
+ * Hosts that no project may take, in their normal form: those of Berth's own addresses, and the host names in RESERVED_PREFIXES. The proxy
+ * would get two routers for one host.
+ */
+function reservedHosts(config: Config): string[] {
   const addresses = [
     config.PUBLIC_URL,
     config.CONTROL_PLANE_URL,
     config.AUTH_SERVICE_URL,
     ...(config.REGISTRY_ADDR === undefined ? [] : [`http://${config.REGISTRY_ADDR}`]),
   ];
-  return addresses.flatMap((address) => (address !== undefined && URL.canParse(address) ? [new URL(address).hostname] : []));
+  const own = addresses.flatMap((address) => (address !== undefined && URL.canParse(address) ? [new URL(address).hostname] : []));
+  return normalDomains([...own, ...(config.RESERVED_PREFIXES ?? []).filter((name) => name.includes('.'))]);
 }
 
-/** Labels under BASE_DOMAIN that Berth's own addresses use. A project with such a label would replace them in the proxy. */
-function ownPrefixes(config: Config): string[] {
-  return ownHosts(config).flatMap((host) => {
-    const label = host.endsWith(`.${config.BASE_DOMAIN}`) ? host.slice(0, -config.BASE_DOMAIN.length - 1) : '';
-    return label === '' || label.includes('.') ? [] : [label];
-  });
+/** Labels under BASE_DOMAIN that no project may have as its prefix, also those that the operator lists as whole hosts. */
+function reservedPrefixes(config: Config): string[] {
+  const end = `.${config.BASE_DOMAIN}`;
+  const labels = reservedHosts(config).flatMap((host) => (host.endsWith(end) ? [host.slice(0, -end.length)] : []));
+  return [PROXY_DASHBOARD, ...(config.RESERVED_PREFIXES ?? []).map((name) => name.toLowerCase()), ...labels];
 }
 
 /** The gateway refuses a shorter SESSION_SECRET. Here it is a warning, because docs/contract.md sets no minimum for AGENT_SECRET. */

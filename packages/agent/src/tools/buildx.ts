@@ -98,7 +98,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends, ima
     const dockerfile = await readDockerfile(spec.dockerfile);
     checkFrontend(dockerfile, frontends);
     const rules = await imageRules(repositoryOf(spec.tag));
-    checkImages(dockerfile, spec.args, rules);
+    checkImages(dockerfile, spec.args, rules, spec.target);
     await writeFile(spec.policyFile, sourcePolicy(rules, frontends));
     rawJson ??= checkBuilder();
     const raw = await rawJson.catch((error: unknown) => {

@@ -14,10 +14,12 @@ const isOld = (tag: string): boolean => /^(0|1\.[01])([.-]|$)/.test(tag);
  */
 export function syntaxOf(dockerfile: string): string | null {
   const text = dockerfile.replace(/^\u{FEFF}/u, '');
-  if (/^\s*\{/.test(text)) return syntaxOfJson(text);
-  for (const line of text.split(/\r?\n|\r/)) {
+  const lines = text.split(/\r?\n|\r/);
+  for (const [at, line] of lines.entries()) {
     const content = line.trim();
     if (content === '') continue;
+    // A line `#!…` may come before JSON. No instruction begins with a brace.
+    if (content.startsWith('{')) return syntaxOfJson(lines.slice(at).join('\n'));
     if (!/^(#|\/\/)/.test(content)) return null;
     const found = firstWord(/^(?:#|\/\/)\s*syntax\s*=\s*(.+)$/i.exec(content)?.[1]);
     if (found !== null) return found;

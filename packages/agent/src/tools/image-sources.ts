@@ -24,12 +24,12 @@ const MAX_JOINED = 8 * 1024 * 1024;
 const MAX_VALUE = 4096;
 const MAX_DEPTH = 8;
 
-/** Throws TaskFailure build_image_refused. */
-export function checkImages(dockerfile: string, args: Readonly<Record<string, string>>, rules: ImageRules): void {
-  const lines = dockerfile.replace(/^\u{FEFF}/u, '').split('\n');
+/** `target`: the stage that is built; null: the last one. Throws TaskFailure build_image_refused. */
+export function checkImages(dockerfile: string, args: Args, rules: ImageRules, target: string | null): void {
+  const text = dockerfile.replace(/^\u{FEFF}/u, '');
+  const lines = text.split('\n');
   if (lines.length > MAX_LINES) throw refused(null, `the Dockerfile has more than ${MAX_LINES} lines, so its images cannot be checked`);
-  // Versions differ in whether a doubled escape character continues a line; a directive chooses the character.
-  for (const escape of ['\\', '`']) for (const isDoubledJoined of [true, false]) check(lines, { escape, isDoubledJoined }, args, rules);
+  for (const reading of readingsOf(text)) check(lines, reading, args, rules, target);
 }
 
 /** Refuses a Dockerfile that was not read completely. */
@@ -39,56 +39,86 @@ export const unchecked = (limit: string): TaskFailure =>
 const refused = (line: number | null, why: string): TaskFailure =>
   new TaskFailure('build_image_refused', line === null ? why : `line ${line}: ${why}`);
 
-type Reading = { escape: string; isDoubledJoined: boolean };
-const BLANKS = /[\s\u0085]+/;
-const WORD = /^[\s\u0085]*([A-Za-z]+)/;
+type Args = Readonly<Record<string, string>>;
+type Reading = {
+  /** A directive chooses the character. */
+  escape: string;
+  /** Whether a doubled escape character continues a line. */
+  isDoubledJoined: boolean;
+  /** Whether a line is a comment if blanks are before the `#`. */
+  isIndentedComment: boolean;
+  /** Whether all carriage returns at the end of a line are removed, or one. */
+  dropsAllReturns: boolean;
+};
 
-function check(lines: readonly string[], reading: Reading, args: Readonly<Record<string, string>>, rules: ImageRules): void {
-  const env = new Map(PLATFORM_ARGS.map((name) => [name, args[name] ?? 'linux']));
+/** The white space of Go. U+FEFF belongs to that of JavaScript only, U+0085 to that of Go only. */
+const BLANK = '[\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]';
+const BLANKS = new RegExp(`${BLANK}+`);
+const ONLY_BLANKS = new RegExp(`^${BLANK}*$`);
+const INDENTED_COMMENT = new RegExp(`^${BLANK}*#`);
+/** Go changes U+0130 to an i, too, so it can be a letter of an instruction. */
+const WORD = /^[\s\u0085]*([A-Za-z\u0130]+)/;
+const INSTRUCTION = /^[\s\u0085]*([A-Za-z\u0130]+)(.*)$/s;
+const upper = (word: string): string => word.toUpperCase().replaceAll('\u0130', 'I');
+
+/** The ways in which versions of BuildKit read the text. A way that cannot matter for it is left out. */
+function readingsOf(text: string): Reading[] {
+  const both = (isNeeded: boolean): boolean[] => (isNeeded ? [true, false] : [true]);
+  return (text.includes('`') ? ['\\', '`'] : ['\\']).flatMap((escape) =>
+    both(text.includes(escape + escape)).flatMap((isDoubledJoined) =>
+      both(new RegExp(`^${BLANK}+#`, 'm').test(text)).flatMap((isIndentedComment) =>
+        both(text.includes('\r\r')).map((dropsAllReturns) => ({ escape, isDoubledJoined, isIndentedComment, dropsAllReturns })),
+      ),
+    ),
+  );
+}
+
+function check(lines: readonly string[], reading: Reading, args: Args, rules: ImageRules, target: string | null): void {
+  const { escape } = reading;
+  const env = builtIn(args, target);
   let joined = 0;
-  let hasStage = false;
   let end = 0;
   for (let at = 0; at < lines.length; at += 1) {
     const [, first = ''] = WORD.exec(lines[at] ?? '') ?? [];
-    const isInside = at < end;
     // A line inside another instruction counts too: the end of a here-document is hard to tell.
-    if (isInside && !begins(first, (lines[at] ?? '').trim(), reading.escape)) continue;
+    if (at < end && !begins(first, (lines[at] ?? '').trim(), escape)) continue;
     const { text, next } = instruction(lines, at, reading);
     joined += text.length;
     if (joined > MAX_JOINED) throw refused(at + 1, 'the Dockerfile is too long to check its images');
     end = Math.max(end, next);
-    const [, word = '', rest = ''] = /^[\s\u0085]*([A-Za-z]+)(.*)$/s.exec(text) ?? [];
-    const name = word.toUpperCase();
-    if (name === 'ARG' && !hasStage) define(rest, env, args, reading.escape);
-    if (name === 'FROM') {
-      for (const part of words(rest, reading.escape)) judge(expanded(part, env, reading.escape), at + 1, rules);
-      hasStage ||= !isInside;
-    }
+    const [, word = '', rest = ''] = INSTRUCTION.exec(text) ?? [];
+    const name = upper(word);
+    const judgeWords = (names: string): void => {
+      for (const part of words(names, escape)) for (const value of values(part, env, escape)) judge(value, at + 1, rules);
+    };
+    if (name === 'ARG') define(rest, env, args, escape);
+    if (name === 'FROM') judgeWords(rest);
     if (/^(COPY|ADD|RUN|ONBUILD)$/.test(name)) {
       for (const value of namedImages(rest)) judge({ text: value, isWhole: true }, at + 1, rules);
       const inner = /^[\s\u0085]*FROM(.*)$/is.exec(rest)?.[1];
-      if (name === 'ONBUILD' && inner !== undefined)
-        for (const part of words(inner, reading.escape)) judge(expanded(part, env, reading.escape), at + 1, rules);
+      if (name === 'ONBUILD' && inner !== undefined) judgeWords(inner);
     }
   }
 }
 
-const NAMING = ['FROM', 'COPY', 'ADD', 'RUN', 'ONBUILD'];
-/** Whether an instruction that names images may begin with the line. Its first word may go on in the next line. */
+const NAMING = ['ARG', 'FROM', 'COPY', 'ADD', 'RUN', 'ONBUILD'];
+/** Whether an instruction that matters here may begin with the line. Its first word may go on in the next line. */
 function begins(first: string, line: string, escape: string): boolean {
-  const word = first.toUpperCase();
+  const word = upper(first);
   return NAMING.includes(word) || (line === `${first}${escape}` && NAMING.some((name) => name.startsWith(word)));
 }
 
 /** Joins the instruction that begins at a line, as BuildKit does: comments and empty lines between continued lines do not count. */
-function instruction(lines: readonly string[], at: number, { escape, isDoubledJoined }: Reading): { text: string; next: number } {
-  const isComment = (line: string): boolean => /^[\s\u0085]*#/.test(line);
+function instruction(lines: readonly string[], at: number, reading: Reading): { text: string; next: number } {
+  const { escape, isDoubledJoined, isIndentedComment, dropsAllReturns } = reading;
+  const returns = dropsAllReturns ? /\r+$/ : /\r$/;
   let text = '';
   let next = at;
-  if (isComment(lines[at] ?? '')) return { text, next: at + 1 };
+  if (INDENTED_COMMENT.test(lines[at] ?? '')) return { text, next: at + 1 };
   for (; next < lines.length; next += 1) {
-    const line = (lines[next] ?? '').replace(/\r+$/, '');
-    if (next > at && (isComment(line) || line.trim() === '')) continue;
+    const line = (lines[next] ?? '').replace(returns, '');
+    const isComment = isIndentedComment ? INDENTED_COMMENT.test(line) : line.startsWith('#');
+    if (next > at && (isComment || ONLY_BLANKS.test(line))) continue;
     const bare = line.replace(/[ \t]+$/, '');
     const isContinued = bare.endsWith(escape) && (isDoubledJoined || bare.at(-2) !== escape);
     text += isContinued ? bare.slice(0, -1) : line;
@@ -104,6 +134,9 @@ function* namedImages(text: string): Generator<string> {
   for (const [, value = ''] of text.replace(/["'\\`]/g, '').matchAll(/from[\s\u0085]*=[\s\u0085]*([^\s\u0085,]+)/gi)) yield value;
 }
 
+/** Most characters need no regular expression. */
+const isBlank = (char: string): boolean => (char > ' ' && char < '\u007f' ? false : BLANKS.test(char));
+
 /** Splits at blanks that are neither quoted nor escaped. Quotes and escapes stay. */
 function words(text: string, escape: string): string[] {
   const found: string[] = [];
@@ -111,7 +144,7 @@ function words(text: string, escape: string): string[] {
   let quote = '';
   for (let at = 0; at < text.length; at += 1) {
     const char = text.charAt(at);
-    if (quote === '' && BLANKS.test(char)) {
+    if (quote === '' && isBlank(char)) {
       if (word !== '') found.push(word);
       word = '';
       continue;
@@ -129,32 +162,70 @@ function words(text: string, escape: string): string[] {
   return [...found, ...found.flatMap((one) => (BLANKS.test(one) ? one.split(BLANKS) : []))];
 }
 
-const PLATFORM_ARGS = ['BUILD', 'TARGET'].flatMap((side) => ['PLATFORM', 'OS', 'ARCH', 'VARIANT', 'OSVERSION'].map((of) => side + of));
-
-function define(rest: string, env: Map<string, string>, args: Readonly<Record<string, string>>, escape: string): void {
-  for (const pair of words(rest, escape)) {
-    const at = pair.indexOf('=');
-    const name = at === -1 ? pair : pair.slice(0, at);
-    const given = Object.hasOwn(args, name) ? args[name] : undefined;
-    if (given !== undefined) env.set(name, given);
-    else if (at !== -1) {
-      const { text, isWhole } = expanded(pair.slice(at + 1), env, escape);
-      env.set(name, isWhole ? text : `${text}${UNKNOWN}`);
-    }
-  }
-}
+/**
+ * All values that an argument has anywhere in the file. Versions of BuildKit differ in what a second ARG of a name does, and an ARG of
+ * a stage does not count before it. `undefined` (no value) is always one of them.
+ */
+type Env = { known: Map<string, Set<string | undefined>> /** Characters that were expanded so far. */; work: number };
+/** Most values of one argument, and most combinations of values in one word. */
+const MAX_VALUES = 32;
+const MAX_COMBINATIONS = 256;
+/** Characters that are expanded, over all combinations. */
+const MAX_WORK = 4 * 1024 * 1024;
 
 /** Marks, inside a value, that its rest is unknown. No image name has this character. */
 const UNKNOWN = '\0';
 /** `isWhole`: false if only the beginning of the value is known. */
 type Value = { text: string; isWhole: boolean };
 
-/** Expands variables and removes quotes, as BuildKit does for FROM and ARG. */
-function expanded(word: string, env: ReadonlyMap<string, string>, escape: string): Value {
-  const text = new Lexer(word, env, escape).read('', 0);
-  const unknown = text.indexOf(UNKNOWN);
-  if (unknown !== -1) return { text: text.slice(0, unknown), isWhole: false };
-  return { text, isWhole: true };
+/** The arguments that exist without an ARG. Some platforms have no variant and no version. */
+function builtIn(args: Args, target: string | null): Env {
+  const platform = ['BUILD', 'TARGET'].flatMap((side) => [
+    ...['PLATFORM', 'OS', 'ARCH'].map((of) => [side + of, 'linux'] as const),
+    ...['VARIANT', 'OSVERSION'].map((of) => [side + of, UNKNOWN] as const),
+  ]);
+  const all = [...platform, ['TARGETSTAGE', target ?? 'default'] as const];
+  const given = (name: string): string[] => (Object.hasOwn(args, name) ? [args[name] ?? ''] : []);
+  return { known: new Map(all.map(([name, value]) => [name, new Set([undefined, value, ...given(name)])])), work: 0 };
+}
+
+function define(rest: string, env: Env, args: Args, escape: string): void {
+  const add = (name: string, value: string): void => {
+    const known = env.known.get(name) ?? new Set([undefined]);
+    known.add(known.size < MAX_VALUES ? value : UNKNOWN);
+    env.known.set(name, known);
+  };
+  for (const pair of words(rest, escape)) {
+    const at = pair.indexOf('=');
+    const key = at === -1 ? pair : pair.slice(0, at);
+    // Whether BuildKit expands the name depends on its version.
+    const names = new Set([key, ...values(key, env, escape).map(({ text }) => text)]);
+    for (const name of names) {
+      const given = Object.hasOwn(args, name) ? args[name] : undefined;
+      if (given !== undefined) add(name, given);
+      else if (at !== -1)
+        for (const { text, isWhole } of values(pair.slice(at + 1), env, escape)) add(name, isWhole ? text : `${text}${UNKNOWN}`);
+    }
+  }
+}
+
+/** Expands variables and removes quotes, as BuildKit does for FROM and ARG. Returns the result for each combination of values. */
+function values(word: string, env: Env, escape: string): Value[] {
+  let chosen: Map<string, string>[] = [new Map()];
+  const names = word.includes('$') ? new Set(word.slice(0, MAX_VALUE).match(/[A-Za-z_]\w*/g)) : [];
+  for (const name of names) {
+    const possible = env.known.get(name);
+    if (possible === undefined) continue;
+    if (chosen.length * possible.size > MAX_COMBINATIONS) return [{ text: /^[^$"'\\`]*/.exec(word)?.[0] ?? '', isWhole: false }];
+    chosen = chosen.flatMap((one) => [...possible].map((value) => (value === undefined ? one : new Map(one).set(name, value))));
+  }
+  env.work += chosen.length * word.length;
+  if (env.work > MAX_WORK) throw refused(null, 'the values of its arguments are too many to check the images of the Dockerfile');
+  const found = new Set(chosen.map((one) => new Lexer(word, one, escape).read('', 0)));
+  return [...found].map((text) => {
+    const unknown = text.indexOf(UNKNOWN);
+    return unknown === -1 ? { text, isWhole: true } : { text: text.slice(0, unknown), isWhole: false };
+  });
 }
 
 class Lexer {
@@ -271,10 +342,23 @@ function fullName(image: string): string {
   if (!isHost(first)) return `docker.io/${slash === -1 ? 'library/' : ''}${image}`;
   return `${fullHost(first)}${image.slice(slash)}`;
 }
-const fullHost = (host: string): string => {
+function fullHost(host: string): string {
   const name = host.toLowerCase().replace(/\.(?=:|$)/, '');
-  return HUB.test(name) ? 'docker.io' : name;
-};
+  return HUB.test(name) ? 'docker.io' : plainAddress(name);
+}
+/** Writes an address in its usual form: a number, a short form or an IPv4 address inside an IPv6 one reach the same machine. */
+function plainAddress(host: string): string {
+  const [, name = '', port = ''] = /^(.*?)(:\d+)?$/.exec(host) ?? [];
+  if (!/^(\[.*\]|[\dx.a-f]*\d[\dx.a-f]*)$/.test(name) || !URL.canParse(`http://${name}`)) return host;
+  const { hostname } = new URL(`http://${name}`);
+  const [, high, low] = /^\[::ffff:([\da-f]{1,4}):([\da-f]{1,4})\]$/.exec(hostname) ?? [];
+  const inner = [high, low].flatMap((part) => {
+    const bits = Number.parseInt(part ?? '', 16);
+    return Number.isNaN(bits) ? [] : [bits >> 8, bits & 255];
+  });
+  const address = inner.length === 4 ? inner.join('.') : hostname;
+  return `${/^127\.\d+\.\d+\.\d+$/.test(address) ? '127.0.0.1' : address}${port}`;
+}
 function fullRegistry(name: string): string {
   const [host = '', ...path] = name.split('/');
   return path.length === 0 && !isHost(host) ? `docker.io/${host}` : [fullHost(host), ...path].join('/');

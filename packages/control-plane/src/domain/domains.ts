@@ -54,9 +54,8 @@ function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: Do
         `${shown} is not a host name like www.example.com: labels of up to 63 letters, digits and dashes, with at least one dot and at most ` +
         '253 characters in all, without scheme, port and path',
     };
-  // No authority certifies such a name, and browsers do not open it.
-  if (/(^|\.)xn--/.test(domain) && !isPunycode(domain))
-    return { rule: 'host', message: `${shown} is not a host name: its label that begins with “xn--” is no valid punycode` };
+  const punycode = punycodeProblem(domain);
+  if (punycode !== null) return punycode;
   // A platform for development has its base domain there.
   if (SPECIAL.includes(last) && !baseDomain.endsWith(`.${last}`))
     return { rule: 'reserved', message: `${shown}: names under “.${last}” are not public` };
@@ -70,8 +69,14 @@ function problemOf(domain: string, ownHost: string, { baseDomain, ownHosts }: Do
   return null;
 }
 
+/** No authority certifies a name with a wrong label, and browsers do not open it. */
+export const punycodeProblem = (host: string): Omit<FieldProblem, 'field'> | null =>
+  /(^|\.)xn--/.test(host) && !isPunycode(host)
+    ? { rule: 'host', message: `“${host.slice(0, 100)}” is not a host name: its label that begins with “xn--” is no valid punycode` }
+    : null;
+
 /** Node.js takes a name in ASCII as it is, and checks its punycode only beside other characters, here the ideographic full stop. */
-const isPunycode = (domain: string): boolean => URL.parse(`http://${domain.replaceAll('.', '\u3002')}/`)?.hostname === domain;
+const isPunycode = (host: string): boolean => URL.parse(`http://${`${host}.`.replaceAll('.', '\u3002')}/`)?.hostname === `${host}.`;
 
 /** The URL parser checks it exactly. */
 const isV6 = (text: string): boolean => /^[0-9a-f.]*:[0-9a-f:.]*$/i.test(text) && URL.canParse(`http://[${text}]/`);

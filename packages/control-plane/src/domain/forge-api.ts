@@ -44,7 +44,7 @@ const plain = (host: string): string => host.toLowerCase().replace(/\.$/, '');
 /** Returns where the statuses of a project go, or null if its forge or the address of its API is not known. */
 export function statusTarget(gitUrl: string, hookForge: Forge | null, apiUrl: string | null): StatusTarget | null {
   const { hostname, origin, path } = repositoryOf(gitUrl);
-  const known = KNOWN_HOSTS[hostname];
+  const known = Object.hasOwn(KNOWN_HOSTS, hostname) ? KNOWN_HOSTS[hostname] : undefined;
   if (known !== undefined) return { forge: known.forge, base: new URL(known.api), path };
   const forge = hookForge === null || hookForge === 'generic' ? null : hookForge;
   const given = origin ?? apiUrl;

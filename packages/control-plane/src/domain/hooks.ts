@@ -57,8 +57,8 @@ export type HookStore = {
   /** Creates or replaces the hook. Its deliveries and counts stay. Throws not_found, being_deleted. */
   put(hook: Pick<HookRecord, 'project_id' | 'forge' | 'secret'>, now: number): Promise<HookRecord>;
   get(projectId: string): Promise<HookRecord | null>;
-  /** Removes the hook and its deliveries. Returns whether there was one. */
-  remove(projectId: string): Promise<boolean>;
+  /** Removes the hook and its deliveries. Throws not_found, being_deleted. */
+  remove(projectId: string, now: number): Promise<void>;
   /**
    * Stores a verified delivery. If the forge's id was seen in the last 7 days, stores it as skipped instead. Returns null if the hook
    * does not exist any more.

@@ -4,7 +4,7 @@ import type { ReplaceMode } from '@berth/wire/vocabulary';
 import { buildArgProblems } from './build-args.ts';
 import { envSizeProblems } from './env.ts';
 import { originProblems } from './cors-origins.ts';
-import { type DomainRules, domainProblems } from './domains.ts';
+import { type DomainRules, domainProblems, punycodeProblem } from './domains.ts';
 import type { FieldProblem } from './errors.ts';
 import { branchProblem } from './git-ref.ts';
 import { type GitUrlRules, gitUrlProblem } from './git-url.ts';
@@ -103,7 +103,9 @@ const nameProblem = (name: string): FieldProblem | null => {
 
 function prefixProblems(prefix: string, rules: ProjectRules): (FieldProblem | null)[] {
   const host = `${prefix}.${rules.baseDomain}`;
+  const punycode = punycodeProblem(prefix);
   return [
+    punycode === null ? null : { field: 'domain_prefix', ...punycode },
     rules.reservedPrefixes.includes(prefix)
       ? { field: 'domain_prefix', rule: 'reserved', message: `“${host}” is reserved for the platform` }
       : null,

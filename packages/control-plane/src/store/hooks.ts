@@ -17,6 +17,8 @@ import {
 } from '../domain/hooks.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
+import { writeEvents } from './events.ts';
+import { accessEvent, changingProject } from './git/project-row.ts';
 import { keyAfter, paged } from './pages.ts';
 
 const hookOf = (row: Row<'hooks'>): HookRecord => row;
@@ -27,14 +29,7 @@ const SWEPT_AT_ONCE = 500;
 export const createHookStore = (db: Database): HookStore => ({
   put({ project_id, forge, secret }, now) {
     return db.write(async (tx) => {
-      const project = await tx
-        .selectFrom('projects')
-        .select('deleting_at')
-        .where('id', '=', project_id)
-        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
-        .executeTakeFirst();
-      if (project === undefined) throw new DomainError('not_found', 'the project does not exist');
-      if (project.deleting_at !== null) throw new DomainError('being_deleted');
+      const project = await changingProject(db, tx, project_id);
       const changed = { forge, secret, updated_at: now };
       const row = await tx
         .insertInto('hooks')
@@ -42,6 +37,7 @@ export const createHookStore = (db: Database): HookStore => ({
         .onConflict((oc) => oc.column('project_id').doUpdateSet(changed))
         .returningAll()
         .executeTakeFirstOrThrow();
+      await writeEvents(db, tx, [accessEvent(project, 'hook_set', `hook for ${forge} set`, now)]);
       return hookOf(row);
     });
   },
@@ -51,12 +47,13 @@ export const createHookStore = (db: Database): HookStore => ({
     return row === undefined ? null : hookOf(row);
   },
 
-  async remove(projectId) {
-    const row = await db.writeOne((kysely) =>
-      kysely.deleteFrom('hooks').where('project_id', '=', projectId).returning('project_id').executeTakeFirst(),
-    );
-    return row !== undefined;
-  },
+  remove: (projectId, now) =>
+    db.write(async (tx) => {
+      const project = await changingProject(db, tx, projectId);
+      const gone = await tx.deleteFrom('hooks').where('project_id', '=', projectId).returning('forge').executeTakeFirst();
+      if (gone === undefined) throw new DomainError('not_found', 'the project has no hook');
+      await writeEvents(db, tx, [accessEvent(project, 'hook_deleted', `hook for ${gone.forge} deleted`, now)]);
+    }),
 
   receive(projectId, delivery, now) {
     return db.write(async (tx) => {

@@ -48,7 +48,7 @@ export async function removeKeptVariable(tx: Tx, projectId: string, name: string
     for (const row of rows) {
       const { env, ...settings } = JSON.parse(row.settings) as ProjectSettings;
       const { [name]: value, ...others } = env;
-      if (value !== undefined) digests.set(row.digest, await keep(tx, projectId, { ...settings, env: others }));
+      if (value !== undefined && Object.hasOwn(env, name)) digests.set(row.digest, await keep(tx, projectId, { ...settings, env: others }));
     }
     if (digests.size > 0) {
       const old = [...digests.keys()];

@@ -7,7 +7,7 @@ import { claimRefusal, refusalMessage } from '../domain/domains.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Claiming } from './claiming.ts';
 import type { Database } from './engine/database.ts';
-import type { Tx } from './engine/tables.ts';
+import type { NewRow, Tx } from './engine/tables.ts';
 import { LIVE_STATES } from './states.ts';
 
 export const PREFIX_SET = 'another project already has this domain prefix';
@@ -41,14 +41,16 @@ export async function claimPrefix(
   if (refusal !== null) return refusalMessage(`the domain prefix ${prefix}`, refusal);
   if (await hasManyKept(tx, projectId, now - quarantineMs))
     return `the project gave up ${MAX_KEPT} domain prefixes recently; change it later`;
-  const row = { id: newId(), project_id: projectId, claimed_at: now, released_at: null };
-  await tx
+  await putClaim(tx, prefix, { id: newId(), project_id: projectId, claimed_at: now, released_at: null });
+  return null;
+}
+
+const putClaim = (tx: Tx, prefix: string, row: Omit<NewRow<'prefix_claims'>, 'prefix'>): Promise<unknown> =>
+  tx
     .insertInto('prefix_claims')
     .values({ prefix, ...row })
     .onConflict((oc) => oc.column('prefix').doUpdateSet(row))
     .execute();
-  return null;
-}
 
 /** Most prefixes that a project can give up within the quarantine: each one keeps a row. */
 const MAX_KEPT = 200;
@@ -70,12 +72,12 @@ export async function claimReleasePrefix(claiming: Claiming, tx: Tx, prefix: str
   if (problem !== null) throw new DomainError('domain_prefix_taken', problem);
 }
 
-/** Releases prefixes that the project gave up. A prefix that never ran had no visitors, so it is free at once. */
+/** Releases prefixes that the project gave up. A prefix that neither ran nor is in progress has no visitors, so it is free at once. */
 export async function releasePrefixes(tx: Tx, projectId: string, prefixes: readonly string[], now: number): Promise<void> {
   for (const prefix of prefixes) {
     const claim = tx.selectFrom('prefix_claims').select('prefix').where('prefix', '=', prefix).where('project_id', '=', projectId);
     if ((await claim.executeTakeFirst()) === undefined) continue;
-    if (await everRan(tx, projectId, prefix))
+    if (await mayHaveVisitors(tx, projectId, prefix))
       await tx.updateTable('prefix_claims').set({ released_at: now }).where('prefix', '=', prefix).execute();
     else await tx.deleteFrom('prefix_claims').where('prefix', '=', prefix).execute();
   }
@@ -97,23 +99,25 @@ export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number)
   );
 }
 
-async function everRan(tx: Tx, projectId: string, prefix: string): Promise<boolean> {
+/** A deployment in progress goes live at the prefix that it began with, whatever the project is set to by then. */
+async function mayHaveVisitors(tx: Tx, projectId: string, prefix: string): Promise<boolean> {
   const ran = tx
     .selectFrom('deployments')
     .select('project_id')
     .where('project_id', '=', projectId)
     .where('domain_prefix', '=', prefix)
-    .where('status', 'in', ['running', 'retired']);
+    .where('status', 'in', [...LIVE_STATES, 'retired']);
   const routed = tx.selectFrom('routes').select('project_id').where('project_id', '=', projectId).where('domain_prefix', '=', prefix);
   return (await ran.union(routed).executeTakeFirst()) !== undefined;
 }
 
 /**
  * Makes the claims match the projects again, and deletes those whose quarantine is over. An earlier version that runs beside this one
- * creates, moves and deletes projects without claims. A prefix that is served until the next deployment is in use until then.
+ * creates, moves, rolls back and deletes projects without claims. A prefix that is served until the next deployment is in use until then.
  */
 export async function sweepPrefixes(claiming: Claiming, now: number): Promise<void> {
   const { db, newId, quarantineMs } = claiming;
+  const claimOf = (project_id: string) => ({ id: newId(), project_id, claimed_at: now, released_at: null });
   const live = sql.join(LIVE_STATES);
   const isServed = sql<boolean>`(exists (select 1 from routes r where r.project_id = prefix_claims.project_id
       and r.domain_prefix = prefix_claims.prefix)
@@ -135,14 +139,15 @@ export async function sweepPrefixes(claiming: Claiming, now: number): Promise<vo
       )
       .limit(SWEPT_AT_ONCE)
       .execute();
-    for (const { id, domain_prefix: prefix } of unclaimed) {
-      const row = { id: newId(), project_id: id, claimed_at: now, released_at: null };
-      await tx
-        .insertInto('prefix_claims')
-        .values({ prefix, ...row })
-        .onConflict((oc) => oc.column('prefix').doUpdateSet(row))
-        .execute();
-    }
+    for (const { id, domain_prefix } of unclaimed) await putClaim(tx, domain_prefix, claimOf(id));
+    const unclaimedRoutes = await tx
+      .selectFrom('routes')
+      .leftJoin('prefix_claims', 'prefix_claims.prefix', 'routes.domain_prefix')
+      .select(['routes.project_id', 'routes.domain_prefix'])
+      .where('prefix_claims.prefix', 'is', null)
+      .limit(SWEPT_AT_ONCE)
+      .execute();
+    for (const { project_id, domain_prefix } of unclaimedRoutes) await putClaim(tx, domain_prefix, claimOf(project_id));
     await tx
       .updateTable('prefix_claims')
       .set({ released_at: now })

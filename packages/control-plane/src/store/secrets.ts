@@ -77,7 +77,8 @@ export function createSecretStore(db: Database): SecretStore {
       db.write(async (tx) => {
         const project = await changeable(db, tx, projectId, guard);
         const { [name]: value, ...env } = project.env;
-        if (value === undefined) throw new DomainError('not_found', `project ${project.name} has no variable ${name}`);
+        if (value === undefined || !Object.hasOwn(project.env, name))
+          throw new DomainError('not_found', `project ${project.name} has no variable ${name}`);
         const secret = seal(value);
         await tx
           .updateTable('projects')

@@ -77,6 +77,13 @@ describe('a hook', () => {
     expect((await send(github(first, body))).status).toBe(404);
     expect((await send(github(second, body))).status).toBe(202);
   });
+  it('leaves an event when it is set and when it is deleted, like a deploy key', async () => {
+    await createHook('gitlab');
+    await api.call('deleteHook', { params: { id: project } });
+    const events = (await api.call('events', { query: { limit: 1000 } })).json['items'] as { kind: string; project_id?: string }[];
+    const kinds = events.filter((event) => event.project_id === project).map(({ kind }) => kind);
+    expect(kinds.slice(-2)).toEqual(['project.hook_set', 'project.hook_deleted']);
+  });
   it('can be deleted with its deliveries', async () => {
     const secret = await createHook('github');
     await send(github(secret, JSON.stringify(PUSH)));

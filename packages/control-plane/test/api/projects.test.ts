@@ -7,7 +7,7 @@ beforeAll(async () => {
   api = await createApi({
     env: {
       ALLOWED_GIT_HOSTS: 'git.example.com',
-      RESERVED_PREFIXES: 'registry',
+      RESERVED_PREFIXES: 'registry,Grafana,Git.Berth.localhost',
       AUTH_SERVICE_URL: 'http://127.0.0.1:9',
       CONTROL_PLANE_URL: 'http://internal.berth.localhost:8080',
     },
@@ -38,6 +38,10 @@ const refused: [string, unknown, string][] = [
   ['domain_prefix', 'a b', 'domain_prefix:dns_label'],
   ['domain_prefix', 'registry', 'domain_prefix:reserved'],
   ['domain_prefix', 'internal', 'domain_prefix:reserved'],
+  // As the operator spells them: in upper case, and as a whole host.
+  ['domain_prefix', 'grafana', 'domain_prefix:reserved'],
+  ['domain_prefix', 'git', 'domain_prefix:reserved'],
+  ['domain_prefix', 'xn--zzzzzz', 'domain_prefix:host'],
   // Always: the proxy's dashboard has this host.
   ['domain_prefix', 'traefik', 'domain_prefix:reserved'],
   ['git_url', undefined, 'git_url:required'],

@@ -220,6 +220,8 @@ describe('import', () => {
   test('of an absent variable is 404; of an empty one 422; with a stale ETag 412; none changes anything', async () => {
     const id = await project({ A: '' });
     expect((await move(id, 'B')).status).toBe(404);
+    // A name that every JavaScript object has.
+    expect((await move(id, 'constructor')).status).toBe(404);
     expect(rulesOf(await move(id, 'A'))).toEqual(['value:min_length']);
     expect((await move(id, 'A', { headers: { 'if-match': '"old"' } })).status).toBe(412);
     expect((await api.call('getProject', { params: { id }, as: 'developer' })).json['env']).toEqual({ A: '' });

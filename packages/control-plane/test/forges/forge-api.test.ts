@@ -79,6 +79,7 @@ describe('a commit status', () => {
   });
   it.each([
     ['the forge is not known', 'https://git.example.com/team/shop.git', null],
+    ['the host has a name that every JavaScript object has', 'https://constructor/team/shop.git', null],
     ['the hook is generic', 'https://git.example.com/team/shop.git', 'generic'],
     ['an http address would show the token', 'http://git.example.com/team/shop.git', 'gitea'],
   ] as const)('goes nowhere if %s', (_, gitUrl, forge) => {

@@ -221,7 +221,7 @@ test('the policy names every present and possible host of a project, and every r
   await tokenOf(stores, 'one', BOB);
   await stamped();
   const facts = await stores.policy.read(NOW);
-  expect(facts.projects.map((project) => project.claims?.map(({ prefix }) => prefix))).toEqual([['other'], ['new', 'old']]);
+  expect(facts.projects.map((project) => project.claims?.map(({ prefix }) => prefix))).toEqual([['other'], ['mid', 'new', 'old']]);
   expect({ ...facts, projects: facts.projects.map(({ claims: _, ...project }) => project) }).toEqual({
     projects: [
       { id: other.id, name: 'other', prefixes: ['other'], auth_required: false, domains: [], auth_epoch: 0 },

@@ -232,3 +232,32 @@ test('a rollback takes its prefix back, and not one that another project gave up
   });
   expect(await codeOf(again)).toBe('domain_prefix_taken');
 });
+
+test('a prefix that a deployment in progress brings live after the change is kept too', async () => {
+  const stores = await open();
+  const shop = await projectIn(stores, 'shop');
+  await deploymentIn(stores, shop, 'd-shop', { status: 'building' });
+  await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
+  // The deployment goes live at the prefix that it began with, and has visitors there until the next one is live.
+  const node = await nodeIn(stores, 'node-of-shop');
+  const live: Partial<Plan> = {
+    changeDeployments: [{ id: 'd-shop', from: 'building', set: { status: 'running', node_id: node.id } }],
+    route: { set: routeOf(shop, 'd-shop', node.id) },
+  };
+  expect(await commit(stores, shop.id, live)).toBe('committed');
+  await goLive(stores, shop);
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ code: 'domain_prefix_taken', fields: [{ rule: 'kept' }] });
+});
+
+test('a prefix that a project serves without a claim gets one, and is kept afterwards', async () => {
+  const path = freshPath();
+  const stores = await open(path);
+  const shop = await projectIn(stores, 'shop');
+  await publish(stores, shop);
+  await stores.projects.patch(shop.id, { domain_prefix: 'moved' }, NOW);
+  // A control plane of an earlier version knows no claims.
+  await runOn(path, `delete from prefix_claims where prefix = 'shop'`);
+  await stores.domains.sweep(NOW);
+  await goLive(stores, shop);
+  expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ code: 'domain_prefix_taken', fields: [{ rule: 'kept' }] });
+});

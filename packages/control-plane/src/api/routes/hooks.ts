@@ -50,6 +50,7 @@ export function hookRoutes(route: Define, deps: Deps): void {
     const secret = given ?? randomBytes(32).toString('base64url');
     const sealed = await vault.seal(params.id, HOOK_SECRET, secret);
     const hook = await stores.hooks.put({ project_id: params.id, forge, secret: sealed }, now());
+    changes.notify('events');
     return { ...view(hook), secret: given === undefined ? secret : null };
   });
 
@@ -59,7 +60,8 @@ export function hookRoutes(route: Define, deps: Deps): void {
   });
 
   route('deleteHook', async ({ params }) => {
-    if (!(await stores.hooks.remove(params.id))) throw new DomainError('not_found', 'the project has no hook');
+    await stores.hooks.remove(params.id, now());
+    changes.notify('events');
   });
 
   route('listDeliveries', async ({ params, query }) => {
