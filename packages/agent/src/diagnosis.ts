@@ -62,7 +62,7 @@ function hintOfExit(exitCode: number, text: string, { containerPort, command, im
     return 'its command ended without an error; a service must stay in the foreground (for example nginx -g "daemon off;", without & at the end)';
   const variable = unexpanded(command);
   if (variable !== null)
-    return `ENTRYPOINT or CMD contains $${variable}, and without a shell it stays as it is; write CMD program $${variable} without the brackets, or ["sh", "-c", "exec program $${variable}"]`;
+    return `ENTRYPOINT or CMD contains $${variable}, and without a shell it stays as it is; write the command without brackets and quotes`;
   if (exitCode === 137) return 'it was killed; the node may be short of memory, or another program stopped it';
   return '';
 }
