@@ -20,7 +20,7 @@ export type Images = {
   removed(): Promise<void>;
   /** Removes all these references of one image. Returns false if a task protects one of them, or if the engine refuses. */
   remove(refs: readonly string[]): Promise<boolean>;
-  /** Cleans soon, once for several requests. `repository` is `{registry}/{project}`. */
+  /** Cleans soon, once for several requests. `repository` is `{registry}/{project}`; a name without a registry is ignored. */
   cleanLater(repository: string): void;
   /** Removes all images of a deleted project; otherwise like `cleanLater`. */
   forgetLater(repository: string): void;
@@ -118,15 +118,18 @@ export function createImages({
       await removing;
     },
     cleanLater(repository) {
+      if (!namesRegistry(repository)) return;
       waiting.add(repository);
       later();
     },
     forgetLater(repository) {
+      if (!namesRegistry(repository)) return;
       forgotten.add(repository);
       waiting.add(repository);
       later();
     },
     sweepLater(registry) {
+      if (!namesRegistry(`${registry}/`)) return;
       registries.add(registry);
       later();
     },
@@ -138,6 +141,12 @@ export function createImages({
     },
   };
 }
+
+/**
+ * Whether the name begins with the address of a registry, by the engine’s own rule, and holds no pattern. Every other name belongs to
+ * somebody else’s images, and the engine takes an empty name for all images of the machine.
+ */
+const namesRegistry = (repository: string): boolean => /^(localhost|[^/*?[]*[.:][^/*?[]*)\/[^*?[]*$/.test(repository);
 
 /** No container uses any of them and the newest is a week old, so no task is about to run one. */
 export const isAbsent = (images: readonly Image[], inUse: ReadonlySet<string>): boolean =>

@@ -269,7 +269,7 @@ export const deployTask = (
     domain_prefix: 'app',
     container_port: 8080,
     image: '',
-    image_tag: '',
+    image_tag: '127.0.0.1:9/app:none',
     image_digest: null,
     container_name: 'svc-app-g1',
     replace: 'rolling',

@@ -11,10 +11,11 @@ const NOTHING: VolumeWork = { remove: [], setAside: [] };
 const MAX_NODES = 20_000;
 /** Another control plane may have requested a deletion. */
 const READ_AGAIN_MS = 5_000;
+const COMPARE_AGAIN_MS = 10 * 60_000;
 
 export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => number) {
-  /** The last report that was compared, by node. */
-  const compared = new LRUCache<string, string>(growingTo(MAX_NODES));
+  /** The last report that was compared, by node. Another control plane may have compared a different one since, so it ends. */
+  const compared = new LRUCache<string, { text: string; at: number }>(growingTo(MAX_NODES));
   let unused: Promise<ReadonlyMap<string, string>> | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
 
@@ -36,10 +37,11 @@ export function createVolumeReports(stores: Pick<Stores, 'volumes'>, now: () => 
   ): Promise<VolumeWork> => {
     if (volumes === undefined) return NOTHING;
     const text = JSON.stringify([node.hostname, volumes, removed_volumes, (await unusedCopies()).get(node.id) ?? '']);
-    if (compared.get(node.id) === text) return NOTHING;
+    const last = compared.get(node.id);
+    if (last?.text === text && performance.now() - last.at < COMPARE_AGAIN_MS) return NOTHING;
     const work = await stores.volumes.report(node, volumes, now(), removed_volumes);
-    // The node may not be able to do it at once, so its next report is compared again.
-    if (work.remove.length + work.setAside.length === 0) compared.set(node.id, text);
+    // The node may not be able to do it at once, and a copy of another node may become its own: the next report is compared again.
+    if (work.remove.length + work.setAside.length === 0 && work.foreign !== true) compared.set(node.id, { text, at: performance.now() });
     else compared.delete(node.id);
     return work;
   };

@@ -58,9 +58,13 @@ export type DeviceTokenStore = Swept & {
   used(items: readonly { id: string; at: number }[]): Promise<void>;
 };
 
+type NewApiSession = { id: string; user_id: string; refresh_hash: string; address: string; expires_at: number };
 export type ApiSessionStore = Swept & {
-  /** Ends the oldest sessions of a person who has too many. */
-  create(session: { id: string; user_id: string; refresh_hash: string; address: string; expires_at: number }, now: number): Promise<void>;
+  /**
+   * Ends the oldest sessions of a person who has too many. `passwordHash`: the one that the person's password matched. Returns false and
+   * creates nothing if the account was deleted or disabled, or got another password, since the sign-in began.
+   */
+  create(session: NewApiSession, now: number, passwordHash?: string | null): Promise<boolean>;
   /** Returns null where the session has ended or the user was deleted. */
   find(id: string, now: number): Promise<{ session: ApiSessionRecord; user: UserRecord } | null>;
   /** Compare-and-set. `reused`: the token is not the current one, and this call has ended the session (RFC 9700 section 4.14.2). */

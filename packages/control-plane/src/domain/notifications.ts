@@ -57,7 +57,9 @@ export type NoticeRecord = {
   is_sent: boolean;
   error: string | null;
 };
-export type NoticeClaim = Pick<NoticeRecord, 'seq' | 'claimed_until' | 'tries' | 'notification_id'>;
+type HeldNotice = Pick<NoticeRecord, 'seq' | 'claimed_until' | 'tries' | 'give_up_at' | 'notification_id'>;
+/** `target`: the sealed target of this try. Another one may replace it meanwhile: then the try says nothing about the notification. */
+export type NoticeClaim = HeldNotice & Pick<NotificationRecord, 'target'>;
 
 /** `status`: of the HTTP answer; 0 without one. `received`: recipients of an e-mail that need no further try. */
 export type SendAnswer =
@@ -81,9 +83,14 @@ export type NotificationStore = {
   compose(clock: { now: number; uptime: number }): Promise<number>;
   /** Claims deliveries that are due. */
   claim(at: { uptime: number; until: number }, most: number): Promise<NoticeRecord[]>;
+  /** Returns a claimed delivery and its notification as they are now, read at one moment; null: the claim or the notification is gone. */
+  take(claim: HeldNotice): Promise<{ notification: NotificationRecord; notice: NoticeRecord } | null>;
   /** Adds a claimed test. Throws too_many_requests. */
   addTest(id: string, message: Message, until: number): Promise<NoticeRecord>;
-  /** These end a claim. They return null and change nothing if another claim replaced it. `received`: replaces the list. */
+  /**
+   * These end a claim. They return null and change nothing if another claim replaced it. `received`: replaces the list. After a failure at
+   * an earlier target the delivery is due at once, at the present one.
+   */
   sent(claim: NoticeClaim, note: string | null, now: number): Promise<NoticeRecord | null>;
   retry(claim: NoticeClaim, nextAt: number, error: string, received: readonly string[], now: number): Promise<NoticeRecord | null>;
   giveUp(claim: NoticeClaim, error: string, now: number): Promise<NoticeRecord | null>;

@@ -188,7 +188,7 @@ export type FlowStore = {
 export type IdempotencyKey = { key: string; body_hash: string; expires_at: number };
 
 /** Copies that a node should delete, and copies that it should move out of the way because a move left them behind. */
-export type VolumeWork = { remove: string[]; setAside: string[] };
+export type VolumeWork = { remove: string[]; setAside: string[]; foreign?: true };
 export type LeftWhere = { nodes: readonly string[]; used?: boolean } | { project: string };
 
 /** Containers that contract-only agents may have started (domain/unmanaged.ts). */
@@ -401,8 +401,8 @@ export type UserStore = {
   /** Lists by address. */
   list(page: Page): Promise<Paged<UserRecord>>;
   count(): Promise<number>;
-  /** Throws email_taken. */
-  create(input: { email: string; role: Role; password_hash: string | null }, now: number): Promise<UserRecord>;
+  /** `provenAt`: when the person proved who they are. Throws email_taken, and unauthenticated if the account was deleted after that. */
+  create(input: { email: string; role: Role; password_hash: string | null }, now: number, provenAt?: number): Promise<UserRecord>;
   /**
    * Changes the given fields. A new password ends the user's API sessions; disabling also ends the device tokens. Throws not_found,
    * last_admin (no enabled admin would remain).

@@ -594,7 +594,9 @@ function addressTaken(draft: Draft, d: DeploymentRecord, { host_ip, host_port, h
   if (route?.deployment_id !== d.id || route.stopped === true || route.host_ip !== host_ip || route.host_port !== host_port) return;
   const node = draft.node(d.node_id);
   const seen = lastSeen(draft, d);
-  const isOwn = node !== undefined && isOnline(node, now, limits) && (seen === undefined || seen.host_port === host_port);
+  // The route of a node that has another address now waits for the list of its containers.
+  const isThere = node !== undefined && node.host_ip === host_ip && isOnline(node, now, limits);
+  const isOwn = isThere && (seen === undefined || seen.host_port === host_port);
   if (!isRouted && isOwn) return;
   draft.plan.route = { remove: { project_id: d.project_id } };
   const isSilent = node === undefined || !isOnline(node, now, limits);

@@ -2,7 +2,6 @@
  * Sends notifications. Several control planes may run it: each delivery is claimed. One run starts what is due and does not wait for it,
  * so a target that is slow delays no other one.
  */
-import { DomainError } from '../domain/errors.ts';
 import { isFinal, MAX_NOTIFICATIONS, NOTICE_CLAIM_MS, noticePause, type NoticeRecord } from '../domain/notifications.ts';
 import type { LoopDeps } from './deps.ts';
 
@@ -27,13 +26,13 @@ export const notifications = ({ stores, sendNotice, uptime, now, telemetry, log 
     }
   };
 
-  async function deliver(notice: NoticeRecord, send: NonNullable<typeof sendNotice>, signal: AbortSignal): Promise<void> {
+  async function deliver(claimed: NoticeRecord, send: NonNullable<typeof sendNotice>, signal: AbortSignal): Promise<void> {
+    // Together: after a change, the earlier message may be about projects that people who know the new target may not see.
+    const taken = await stores.notifications.take(claimed);
+    if (taken === null) return;
+    const { notification } = taken;
+    const notice = { ...taken.notice, target: notification.target };
     const { notification_id, tries } = notice;
-    const notification = await stores.notifications.get(notification_id).catch((error: unknown) => {
-      if (error instanceof DomainError && error.code === 'not_found') return null;
-      throw error;
-    });
-    if (notification === null) return;
     const answer = await send(notification, notice, signal);
     if (signal.aborted) return;
     if (answer.isSent) {

@@ -52,7 +52,9 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
 
   async function byMail(target: string, _: NotificationRecord, notice: NoticeRecord, signal: AbortSignal): Promise<SendAnswer> {
     const to = recipientsOf(target);
-    const done = new Set(notice.received.map((entry) => entry.replace(REFUSED, '')));
+    // The target may have had other recipients at an earlier try.
+    const before = notice.received.filter((entry) => to.includes(entry.replace(REFUSED, '')));
+    const done = new Set(before.map((entry) => entry.replace(REFUSED, '')));
     const open = to.filter((recipient) => !done.has(recipient));
     const failed = (error: string, status: number, received: string[]): SendAnswer => ({
       isSent: false,
@@ -67,7 +69,7 @@ export function createSender({ vault, post, mail, publicUrl, now }: SenderSettin
         ? { accepted: [], refused: [], error: null }
         : await mail({ id: notice.id, ...mailOf(notice.message, publicUrl), to }, open, signal);
     const lost = answer.refused.filter((refusal) => refusal.isPermanent);
-    const received = [...notice.received, ...answer.accepted, ...lost.map(({ recipient }) => `${REFUSED}${recipient}`)];
+    const received = [...before, ...answer.accepted, ...lost.map(({ recipient }) => `${REFUSED}${recipient}`)];
     if (answer.error !== null && answer.refused.length === 0)
       return failed(`SMTP: ${answer.error.why}`, answer.error.isPermanent ? 422 : 0, received);
     const later = answer.refused.filter((refusal) => !refusal.isPermanent);

@@ -7,6 +7,7 @@ import { createHash } from 'node:crypto';
 import { isIP } from 'node:net';
 import { DEVICE_TOKEN_PATTERN } from '@berth/wire/gateway';
 import { CLIENT_HEADERS, IDENTITY_HEADERS } from '@berth/wire/vocabulary';
+import { canonicalAddress } from '../domain/address.ts';
 import type { BuiltConfig, RouteTarget } from '../domain/configuration.ts';
 import { isUnderBase } from '../domain/domains.ts';
 import { stableJson } from '../domain/stable-json.ts';
@@ -174,7 +175,7 @@ function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, st
     a.published_at === b.published_at ? a.project_name < b.project_name : a.published_at > b.published_at;
   const published = routes
     .filter((route) => route.stopped !== true)
-    .map((route) => ({ route, key: `${addressKey(route.host_ip)}:${route.host_port}` }));
+    .map((route) => ({ route, key: `${canonicalAddress(route.host_ip)}:${route.host_port}` }));
   for (const { route, key } of published) {
     const other = latest.get(key);
     if (other === undefined || isLater(route, other)) latest.set(key, route);
@@ -185,13 +186,6 @@ function collisionsOf(routes: readonly PublishedRoute[]): Map<PublishedRoute, st
     if (holder !== undefined && holder !== route) collisions.set(route, `project ${holder.project_name}`);
   }
   return collisions;
-}
-
-/** An address has several spellings: fd00::1 and FD00:0:0::1, 10.0.0.5 and ::ffff:10.0.0.5. */
-function addressKey(address: string): string {
-  const kind = isIP(address);
-  if (kind === 0) return address.toLowerCase();
-  return new URL(`http://[${kind === 4 ? `::ffff:${address}` : address.split('%')[0]}]`).host;
 }
 
 /** The login comes before it: only those who may see the project see that it is stopped. */

@@ -17,6 +17,7 @@ import { refuseNestedWriters } from './datasets/nested-writers.ts';
 import { changePushes, removeOldLooks } from './hooks.ts';
 import type { Claiming } from './claiming.ts';
 import { claimReleasePrefix } from './prefixes.ts';
+import { afterAll } from './routes.ts';
 import { type NewEvent, writeEvents } from './events.ts';
 import { deploymentColumns } from './rows/deployment.ts';
 import { payloadWithoutArgs, payloadWithoutEnv, newTaskColumns } from './rows/task.ts';
@@ -49,7 +50,7 @@ export async function commitPlan(
       // A clean-up of the registry began since the decision: decide again.
       if (plan.createTasks.some((task) => task.kind === 'build') && (await areBuildsHeld(db, tx))) throw new Stale();
       for (const task of plan.createTasks) await createTask(tx, plan, task);
-      if (plan.route !== null) await changeRoute(tx, plan.route);
+      if (plan.route !== null) await changeRoute(tx, plan.route, plan.now);
       if (plan.push !== null) await changePushes(tx, plan.project.id, plan.push);
       for (const copy of plan.volumes) await putVolumes(tx, copy);
       for (const change of plan.unmanaged ?? []) await changeUnmanaged(tx, change, plan.now);
@@ -240,13 +241,18 @@ async function changeTask(tx: Tx, plan: Plan, change: TaskChange): Promise<void>
   if (payload !== null) await tx.updateTable('tasks').set({ payload }).where('id', '=', change.id).execute();
 }
 
-async function changeRoute(tx: Tx, change: RouteChange): Promise<void> {
+async function changeRoute(tx: Tx, change: RouteChange, now: number): Promise<void> {
   if ('remove' in change) {
     await tx.deleteFrom('routes').where('project_id', '=', change.remove.project_id).execute();
     return;
   }
-  const { project_id, stopped, ...given } = change.set;
-  const columns = { ...given, stopped: Number(stopped === true) };
+  const { project_id, stopped, published_at, ...given } = change.set;
+  const others = tx.selectFrom('routes').where('project_id', '!=', project_id).where('host_port', '=', given.host_port);
+  const columns = {
+    ...given,
+    stopped: Number(stopped === true),
+    published_at: published_at === now ? await afterAll(others.where('host_ip', '=', given.host_ip), now) : published_at,
+  };
   await tx
     .insertInto('routes')
     .values({ project_id, ...columns })

@@ -15,6 +15,7 @@ import type { NewId } from './ids.ts';
 import { deploymentsIn, registerNode, sameSecret, isKnownSender, withoutProof } from './node-registration.ts';
 import { type NodeMemory, fingerprintOf } from './memory/node-memory.ts';
 import { keyAfter, paged } from './pages.ts';
+import { afterAll } from './routes.ts';
 import { nodeOf } from './rows/node.ts';
 import { LIVE_STATES } from './states.ts';
 import { isSync } from './task-row.ts';
@@ -542,9 +543,10 @@ async function moveRoutes(
     )
     .execute();
   if (deployments !== null && deployments.length === 0) return;
+  const others = tx.selectFrom('routes').where('host_ip', '=', node.host_ip).where('node_id', '!=', node.id);
   await tx
     .updateTable('routes')
-    .set({ host_ip: node.host_ip, published_at: at })
+    .set({ host_ip: node.host_ip, published_at: await afterAll(others, at) })
     .where('node_id', '=', node.id)
     .$if(deployments !== null, (query) => query.where('deployment_id', 'in', [...(deployments ?? [])]))
     .execute();

@@ -54,6 +54,8 @@ const columnsOf = ({ on, projects, ...rest }: Partial<NewNotification>) => ({
   ...(on === undefined ? {} : { events: JSON.stringify(on) }),
   ...(projects === undefined ? {} : { projects: JSON.stringify(projects) }),
 });
+/** A delivery that is due, and that its present target has not refused. */
+const FRESH = { next_at: 0, tries: 0, error: null } as const;
 const notFound = (): DomainError => new DomainError('not_found', 'no notification has this id or name');
 
 export function createNotificationStore(db: Database, newId: NewId): NotificationStore {
@@ -79,15 +81,23 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
   /** Writes the end of a try, and how the notification fares. */
   function end(claim: NoticeClaim, set: Partial<NewRow<'notices'>>, fares: Partial<NewRow<'notifications'>> | 'failed', now: number) {
     return db.write(async (tx) => {
+      await db.capabilities.lockName(tx, `notification:${claim.notification_id}`);
+      const present = await tx.selectFrom('notifications').select('target').where('id', '=', claim.notification_id).executeTakeFirst();
+      const isOfEarlier = present !== undefined && present.target !== claim.target;
+      // A test has no second try.
+      const isAgain = isOfEarlier && fares === 'failed' && claim.give_up_at > 0;
+      const { received } = set;
+      const again = { ...FRESH, ...(received === undefined ? {} : { received }) };
       const row = await tx
         .updateTable('notices')
-        .set({ ...set, claimed_until: null })
+        .set({ ...(isAgain ? again : set), claimed_until: null })
         .where('seq', '=', claim.seq)
         .where('claimed_until', '=', claim.claimed_until)
         .where('done_at', 'is', null)
         .returningAll()
         .executeTakeFirst();
       if (row === undefined) return null;
+      if (isOfEarlier) return noticeOf(row);
       await tx
         .updateTable('notifications')
         .set((eb) =>
@@ -168,16 +178,22 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
         const before = await tx.selectFrom('notifications').selectAll().where('id', '=', id).executeTakeFirst();
         const row = await tx
           .updateTable('notifications')
-          .set({ ...columnsOf(change), updated_at: now })
+          .set({ ...columnsOf(change), updated_at: now, ...(change.target === undefined ? {} : { failing_since: null, problem: null }) })
           .where('id', '=', id)
           .returningAll()
           .executeTakeFirst();
         if (row === undefined || before === undefined) throw notFound();
         const changed = recordOf(row);
         if (lacksSome(changed.projects, recordOf(before).projects)) await forgetProjects(tx, changed);
+        if (change.target === undefined) return changed;
         // A delivery that failed at the old target may work at the new one.
-        if (change.target !== undefined)
-          await tx.updateTable('notices').set({ next_at: 0 }).where('notification_id', '=', id).where('done_at', 'is', null).execute();
+        await tx
+          .updateTable('notices')
+          .set(FRESH)
+          .where('notification_id', '=', id)
+          .where('give_up_at', '>', 0)
+          .where('done_at', 'is', null)
+          .execute();
         return changed;
       });
     },
@@ -230,6 +246,19 @@ export function createNotificationStore(db: Database, newId: NewId): Notificatio
       }
       return claimed;
     },
+
+    take: ({ seq, claimed_until, notification_id }) =>
+      db.snapshot(async (tx) => {
+        const row = await tx.selectFrom('notifications').selectAll().where('id', '=', notification_id).executeTakeFirst();
+        const notice = await tx
+          .selectFrom('notices')
+          .selectAll()
+          .where('seq', '=', seq)
+          .where('claimed_until', '=', claimed_until)
+          .where('done_at', 'is', null)
+          .executeTakeFirst();
+        return row === undefined || notice === undefined ? null : { notification: recordOf(row), notice: noticeOf(notice) };
+      }),
 
     addTest(id, message, until) {
       return db.write(async (tx) => {

@@ -1,5 +1,7 @@
+import type { SelectQueryBuilder } from 'kysely';
 import type { RouteStore } from '../domain/stores.ts';
 import type { Database } from './engine/database.ts';
+import type { Tables } from './engine/tables.ts';
 import { routeOf } from './rows/route.ts';
 
 export const createRouteStore = ({ kysely }: Database): RouteStore => ({
@@ -18,3 +20,12 @@ export const createRouteStore = ({ kysely }: Database): RouteStore => ({
     }));
   },
 });
+
+/**
+ * Returns the time of a route that is published now: later than those of `others`, whose address it has. The machine's clock may have been
+ * set back since, and of two routes with one address only the later one is published (routing/traefik.ts).
+ */
+export async function afterAll(others: SelectQueryBuilder<Tables, 'routes', object>, now: number): Promise<number> {
+  const { latest } = await others.select((eb) => eb.fn.max('published_at').as('latest')).executeTakeFirstOrThrow();
+  return latest === null ? now : Math.max(now, latest + 1);
+}

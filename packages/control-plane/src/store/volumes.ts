@@ -1,10 +1,13 @@
 /** The copies of volumes (domain/volumes.ts). */
 import type { ReportedCopy } from '@berth/wire/volume';
 import { DomainError } from '../domain/errors.ts';
+import { DEFAULT_LIMITS } from '../domain/facts.ts';
+import { presentNode } from '../domain/heir.ts';
 import type { VolumeStore, VolumeWork } from '../domain/stores.ts';
 import type { VolumeCopy } from '../domain/volume-copy.ts';
 import type { Database } from './engine/database.ts';
 import type { Row, Tx } from './engine/tables.ts';
+import { nodeOf } from './rows/node.ts';
 
 export const volumeCopyOf = ({ reported_at: _, delete_asked_at: __, ...row }: Row<'volume_copies'>): VolumeCopy => ({
   ...row,
@@ -94,7 +97,7 @@ async function unusedCopy(db: Database, tx: Tx, nodeId: string, copyId: string):
  * - The node confirms that it deleted a copy, as it was asked to: its row goes.
  * - The node reports without a copy: it is missing, and its row stays. The disk may not be mounted, and the copy comes back with it. A
  *   current copy that is missing also keeps a deployment from starting with an empty volume.
- * - The node of a copy was deleted, and another node reports it: the machine came back, and the copy belongs to it.
+ * - The node of a copy was deleted, or is silent and its machine is another node now, which reports the copy: the copy belongs to it.
  */
 async function compare(
   tx: Tx,
@@ -105,9 +108,11 @@ async function compare(
   const here = await tx.selectFrom('volume_copies').selectAll().where('node_id', '=', node.id).execute();
   const rows = new Map(here.map((row) => [row.id, row]));
   const known = new Map(here.map((row) => [row.id, volumeCopyOf(row)]));
+  let foreign: Pick<VolumeWork, 'foreign'> = {};
   for (const { copy: id, folders } of reported) {
-    const copy = known.get(id) ?? (await adopted(tx, id));
-    if (copy === null) continue;
+    const copy = known.get(id) ?? (await adopted(tx, id, node.id));
+    if (copy === 'foreign') foreign = { foreign: true };
+    if (copy === null || copy === 'foreign') continue;
     known.set(id, copy);
     const sizes = Object.fromEntries(folders.flatMap(({ name, bytes }) => (bytes === null ? [] : [[name, bytes]])));
     const bytes = folders.some((f) => f.bytes === null) ? copy.bytes : folders.reduce((sum, f) => sum + (f.bytes ?? 0), 0);
@@ -144,6 +149,7 @@ async function compare(
   const asked = remove.filter((id) => (rows.get(id)?.delete_asked_at ?? null) === null);
   if (asked.length > 0) await tx.updateTable('volume_copies').set({ delete_asked_at: now }).where('id', 'in', asked).execute();
   return {
+    ...foreign,
     remove,
     // An older backup of this database names it as current again: the project must not start with older data.
     setAside: all.flatMap(({ id, state }) => (state === 'left' && inPlace.has(id) ? [id] : [])),
@@ -160,12 +166,20 @@ function goneOf(absent: readonly Row<'volume_copies'>[], removed: readonly strin
   return absent.filter((row) => neverWas(row) || (wasAsked(row) && (removed === undefined ? isBelieved : removed.includes(row.id))));
 }
 
-/** Returns the copy if its node was deleted. */
-async function adopted(tx: Tx, copyId: string): Promise<VolumeCopy | null> {
+/**
+ * Returns the copy if it belongs to this node from now on; null: no row has it. `foreign`: another node has it. The machine of a node that
+ * is silent may have come back as this one (domain/heir.ts).
+ */
+async function adopted(tx: Tx, copyId: string, nodeId: string): Promise<VolumeCopy | 'foreign' | null> {
   const row = await tx.selectFrom('volume_copies').selectAll().where('id', '=', copyId).executeTakeFirst();
   if (row === undefined) return null;
-  const own = await tx.selectFrom('nodes').select('id').where('id', '=', row.node_id).executeTakeFirst();
-  return own === undefined ? volumeCopyOf(row) : null;
+  const own = await tx.selectFrom('nodes').selectAll().where('id', '=', row.node_id).executeTakeFirst();
+  return own === undefined || (await isNow(tx, own, nodeId)) ? volumeCopyOf(row) : 'foreign';
+}
+
+async function isNow(tx: Tx, node: Row<'nodes'>, nodeId: string): Promise<boolean> {
+  const later = await tx.selectFrom('nodes').selectAll().where('earlier_nodes', 'is not', null).execute();
+  return presentNode(nodeOf(node), later.map(nodeOf), DEFAULT_LIMITS.offlineMs).id === nodeId;
 }
 
 export async function volumesOf(tx: Tx, projectId: string): Promise<VolumeCopy[]> {

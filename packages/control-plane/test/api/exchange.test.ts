@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createHash } from 'node:crypto';
 import { exportJWK, generateKeyPair, type GenerateKeyPairResult, SignJWT, UnsecuredJWT } from 'jose';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { type Api, createApi, jwt } from './harness.ts';
 
 let ours: GenerateKeyPairResult;
@@ -65,12 +65,12 @@ const exchange = (headers: Record<string, string>, on: Api = api) => on.call('ex
 const byAssertion = (token: string, on: Api = api) => exchange({ 'x-forwarded-user-assertion': token }, on);
 const roleOf = (reply: { json: Record<string, unknown> }): unknown => (reply.json['user'] as { role: string }).role;
 
-async function deviceToken(email = 'ann@example.com', scope: string | undefined = 'projects api'): Promise<string> {
+async function deviceToken(email = 'ann@example.com', scope: string | undefined = 'projects api', on: Api = api): Promise<string> {
   const identity = { email, name: null, avatar_url: null, provider: 'oidc' };
   const asked = { address: '203.0.113.9', user_agent: 'curl', ...(scope === '' ? {} : { scope }) };
-  const { json } = await api.call('createDeviceCode', { body: asked });
-  await api.call('decideDeviceCode', { body: { user_code: json['user_code'], address: '::1', approve: true, identity } });
-  return (await api.call('pollDeviceCode', { body: { device_code: json['device_code'] } })).json['access_token'] as string;
+  const { json } = await on.call('createDeviceCode', { body: asked });
+  await on.call('decideDeviceCode', { body: { user_code: json['user_code'], address: '::1', approve: true, identity } });
+  return (await on.call('pollDeviceCode', { body: { device_code: json['device_code'] } })).json['access_token'] as string;
 }
 
 describe('an assertion of the gateway', () => {
@@ -130,6 +130,37 @@ describe('an assertion of the gateway', () => {
     other.pass(60_000);
     expect((await byAssertion(await from(60), other)).status).toBe(200);
     await other.close();
+  });
+
+  test.each(['assertion', 'device token'])('the %s of a person who is deleted during the exchange creates no new account', async (kind) => {
+    const email = 'viewer@example.com';
+    let during = async (): Promise<void> => undefined;
+    const other = await createApi({
+      env: { AUTH_SERVICE_URL: address, DEFAULT_ROLE: 'viewer' },
+      stores: (real) => ({
+        ...real,
+        users: {
+          ...real.users,
+          async findByEmail(wanted) {
+            if (wanted === email) await during();
+            return real.users.findByEmail(wanted);
+          },
+        },
+      }),
+    });
+    onTestFinished(() => other.close());
+    const id = (await other.stores.users.findByEmail(email))?.id ?? '';
+    const sent =
+      kind === 'assertion'
+        ? { 'x-forwarded-user-assertion': await assertion({ email }) }
+        : { authorization: `Bearer ${await deviceToken(email, 'projects api', other)}` };
+    during = async () => {
+      during = async () => undefined;
+      await other.call('deleteUser', { params: { id } });
+    };
+    const reply = await exchange(sent, other);
+    expect([reply.status, reply.json['code']]).toEqual([401, 'unauthenticated']);
+    expect(await other.stores.users.findByEmail(email)).toBeNull();
   });
 
   const hostile: [string, () => Promise<string> | string][] = [

@@ -196,3 +196,71 @@ test('after a failed deployment, the old version gets its host back only where i
   await node('node-1', '10.0.0.1', [box(shop, a, home, up), box(blog, b, home, { name: 'svc-blog', host_port: 32_001 })]);
   expect(await hosts()).toEqual({ blog: 'http://10.0.0.1:32001', shop: 'http://10.0.0.1:32007' });
 });
+
+test('the clock of the control plane is set back: the newest route still has the address', async () => {
+  const { n3, blog } = await replaced();
+  api.pass(-3_600_000);
+  await node('node-3', '10.0.0.5');
+  await register(api);
+  await published(blog, n3, 32_768);
+  expect(await hosts()).toEqual({ blog: 'http://10.0.0.5:32768' });
+  await loop();
+  expect(await hosts()).toEqual({ blog: 'http://10.0.0.5:32768' });
+});
+
+test('the clock is set back, and a contract-only node moves to the address of a dead one: its route has the address', async () => {
+  const bare = { agent_version: undefined, boot_id: undefined, capabilities: undefined, containers: undefined };
+  const n2 = await node('node-2', '10.0.0.9', [], bare);
+  const blog = await blogProject();
+  const b = await published(blog, n2, 32_768);
+  await api.driver.advance(b, { type: 'route_confirmed', host_ip: '10.0.0.9', host_port: 32_768 });
+  await api.call('cordonNode', { params: { id: n2 } });
+  const n1 = await node('node-1', '10.0.0.5');
+  const shop = await createProject(api);
+  const d = await live(shop, n1, '10.0.0.5', 32_768);
+  await node('node-1', '10.0.0.5', [box(shop, d, n1)]);
+  // Then node-1 dies.
+  api.pass(-3_600_000);
+  await node('node-2', '10.0.0.5', [], bare);
+  expect(await hosts()).toEqual({ blog: 'http://10.0.0.5:32768' });
+});
+
+test('an address of the same machine in another spelling is the same address', async () => {
+  const n1 = await node('node-1', 'FD00:0:0::5');
+  const shop = await createProject(api);
+  const d = await live(shop, n1, 'fd00::5', 32_768);
+  await node('node-1', 'FD00:0:0::5', [box(shop, d, n1)]);
+  expect(await hosts()).toEqual({ shop: 'http://[fd00::5]:32768' });
+  api.pass(180_000);
+  const n3 = await node('node-3', 'fd00:0::5');
+  await node('node-3', 'fd00:0::5', [box('forgotten', 'nobody-knows', n3, { name: 'svc-forgotten' })]);
+  expect(await hosts()).toEqual({});
+});
+
+test('two nodes swap their addresses, and one of them has not listed its containers yet', async () => {
+  const [n1, n2] = [await node('node-1', '10.0.0.1'), await node('node-2', '10.0.0.2')];
+  const shop = await createProject(api);
+  await api.call('cordonNode', { params: { id: n2 } });
+  const d = await live(shop, n1, '10.0.0.1', 20_001);
+  const ofShop = box(shop, d, n1, { host_port: 20_001 });
+  await node('node-1', '10.0.0.1', [ofShop]);
+  await api.call('uncordonNode', { params: { id: n2 } });
+  await api.call('cordonNode', { params: { id: n1 } });
+  const blog = await blogProject();
+  const b = await live(blog, n2, '10.0.0.2', 20_001);
+  const ofBlog = box(blog, b, n2, { host_port: 20_001 });
+  await node('node-2', '10.0.0.2', [ofBlog]);
+  expect(await hosts()).toEqual({ blog: 'http://10.0.0.2:20001', shop: 'http://10.0.0.1:20001' });
+  // Both machines restart with the address of the other one. The engine of node-1 is slow: it lists nothing yet.
+  await register(api, { hostname: 'node-1', role: 'deploy', host_ip: '10.0.0.2', boot_id: 'node-1', capabilities: [] });
+  const forgotten = box('forgotten', 'nobody-knows', n2, { name: 'svc-forgotten', host_port: 20_001 });
+  await node('node-2', '10.0.0.1', [forgotten]);
+  expect((await hosts())['shop']).toBeUndefined();
+  await node('node-2', '10.0.0.1', [ofBlog]);
+  await loop();
+  expect(await hosts()).toEqual({ blog: 'http://10.0.0.1:20001' });
+  await node('node-1', '10.0.0.2', [ofShop]);
+  await node('node-1', '10.0.0.2', [ofShop]);
+  await loop();
+  expect(await hosts()).toEqual({ blog: 'http://10.0.0.1:20001', shop: 'http://10.0.0.2:20001' });
+});

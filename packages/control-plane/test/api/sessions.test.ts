@@ -108,6 +108,73 @@ describe('a changed password', () => {
   });
 });
 
+describe('an account that changes while somebody signs in', () => {
+  /** Runs when the account was read, and before its new password is stored: checking and hashing take hundreds of milliseconds. */
+  const during = { read: async (): Promise<void> => undefined, patch: async (): Promise<void> => undefined };
+  let changing: Api;
+  let eve = '';
+  beforeEach(async () => {
+    during.read = during.patch = async () => undefined;
+    changing = await createApi({
+      stores: (real) => ({
+        ...real,
+        users: {
+          ...real.users,
+          async findByEmail(email) {
+            const found = await real.users.findByEmail(email);
+            await during.read();
+            return found;
+          },
+          async patch(...change) {
+            await during.patch();
+            return real.users.patch(...change);
+          },
+        },
+      }),
+    });
+    const made = await changing.call('createUser', { body: { email: 'eve@example.com', role: 'developer', password: PASSWORD } });
+    eve = String(made.json['id']);
+    return () => changing.close();
+  });
+  const NEW = 'a new and long one';
+  const tryToSignIn = (password = PASSWORD) => changing.call('login', { body: { email: 'eve@example.com', password } });
+  const change = (body: Record<string, unknown>) => changing.call('patchUser', { params: { id: eve }, body });
+  const once = (run: () => Promise<unknown>, at: keyof typeof during): void => {
+    during[at] = async () => {
+      during[at] = async () => undefined;
+      await run();
+    };
+  };
+
+  test('the password that was valid when the request arrived opens no session after it was replaced', async () => {
+    once(() => change({ password: NEW }), 'read');
+    const reply = await tryToSignIn();
+    expect([reply.status, reply.json['code']]).toEqual([401, 'wrong_credentials']);
+    expect((await tryToSignIn(NEW)).status).toBe(200);
+  });
+  test('a session that began while the account was being disabled does not come back with the account', async () => {
+    once(() => change({ disabled: true }), 'read');
+    const reply = await tryToSignIn();
+    expect([reply.status, reply.json['code']]).toEqual([401, 'wrong_credentials']);
+  });
+  test('an account that was deleted meanwhile gets the answer of an unknown one', async () => {
+    once(() => changing.call('deleteUser', { params: { id: eve } }), 'read');
+    const reply = await tryToSignIn();
+    expect([reply.status, reply.json['code']]).toEqual([401, 'wrong_credentials']);
+  });
+  test('a change of the own password with the old one does not replace the password that an admin set meanwhile', async () => {
+    const { token } = (await tryToSignIn()).json as unknown as Signed;
+    once(() => change({ password: NEW }), 'patch');
+    const reply = await changing.call('changePassword', {
+      ...bearer(token),
+      body: { old_password: PASSWORD, new_password: 'chosen by the thief' },
+    });
+    expect(rulesOf(reply)).toEqual(['old_password:wrong']);
+    expect((await tryToSignIn('chosen by the thief')).status).toBe(401);
+    expect((await tryToSignIn(NEW)).status).toBe(200);
+  });
+});
+
 describe('the address of the client', () => {
   const from = (address: string, password: string, email = 'admin@example.com') =>
     api.call('login', { body: { email, password }, headers: { 'x-forwarded-for': address } });

@@ -1,7 +1,7 @@
 /** Reports of volumes cost a query only if something may have changed. */
 import { expect, it, vi } from 'vitest';
 import { createVolumeReports } from '../../src/api/volume-reports.ts';
-import type { VolumeStore } from '../../src/domain/stores.ts';
+import type { VolumeStore, VolumeWork } from '../../src/domain/stores.ts';
 
 const node = { id: 'n1', hostname: 'node-1' };
 const volumes = [{ copy: 'v1', project_id: 'p1', in_place: true, folders: [] }];
@@ -25,6 +25,37 @@ it('compares a report again when a copy was left behind since, and until the nod
     work = { remove: [], setAside: [] };
     for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
     expect(queries).toBe(4);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+it('compares a report with a copy of another node each time: that node may be deleted', async () => {
+  let work: VolumeWork = { remove: [], setAside: [], foreign: true };
+  let queries = 0;
+  const store = { unused: async () => new Map(), report: async () => ((queries += 1), work) } as Partial<VolumeStore> as VolumeStore;
+  const compare = createVolumeReports({ volumes: store }, () => 0);
+  for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
+  expect(queries).toBe(3);
+  work = { remove: [], setAside: [] };
+  for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
+  expect(queries).toBe(4);
+});
+
+it('compares the same report again after a while: another control plane may have compared a different one', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  try {
+    let queries = 0;
+    const store = {
+      unused: async () => new Map(),
+      report: async () => ((queries += 1), { remove: [], setAside: [] }),
+    } as Partial<VolumeStore> as VolumeStore;
+    const compare = createVolumeReports({ volumes: store }, () => 0);
+    for (let i = 0; i < 3; i += 1) await compare(node, { volumes });
+    expect(queries).toBe(1);
+    vi.advanceTimersByTime(11 * 60_000);
+    await compare(node, { volumes });
+    expect(queries).toBe(2);
   } finally {
     vi.useRealTimers();
   }

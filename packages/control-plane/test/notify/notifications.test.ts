@@ -28,7 +28,7 @@ let http: Server;
 let url: string;
 let received: Received[];
 /** Returns the status; null: no answer. */
-let answer: (request: Received) => number | null;
+let answer: (request: Received) => number | null | Promise<number | null>;
 
 beforeEach(async () => {
   received = [];
@@ -39,11 +39,12 @@ beforeEach(async () => {
     request.on('end', () => {
       const one = { path: request.url ?? '', headers: request.headers, body };
       received.push(one);
-      const status = answer(one);
-      if (status === null) return;
-      if (status >= 300 && status < 400) reply.setHeader('location', `${url}/redirected`);
-      reply.statusCode = status;
-      reply.end(status >= 400 ? `no service at ${one.path}` : undefined);
+      void Promise.resolve(answer(one)).then((status) => {
+        if (status === null) return;
+        if (status >= 300 && status < 400) reply.setHeader('location', `${url}/redirected`);
+        reply.statusCode = status;
+        reply.end(status >= 400 ? `no service at ${one.path}` : undefined);
+      });
     });
   });
   await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
@@ -309,6 +310,98 @@ describe('a webhook', () => {
     await berth.send();
     await idle();
     expect(titles().slice(10)).toEqual(['20 problems began or ended']);
+  });
+});
+
+describe('a notification that somebody changes during a try', () => {
+  beforeEach(() => begin(), 60_000);
+  const change = async (body: Record<string, unknown>): Promise<void> => {
+    const changed = await api.call('patchNotification', { params: { id: 'team' }, body, as: 'admin' });
+    expect(changed.status, changed.text).toBe(200);
+  };
+
+  it('gives nothing up because of failures at the earlier target', async () => {
+    await create({ on: ['failed'] });
+    answer = () => 404;
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    for (let again = 0; again < 2; again += 1) {
+      pass(10 * MINUTE);
+      await berth.send();
+      await idle();
+    }
+    expect(received).toHaveLength(3);
+    // The fourth 404 ends a delivery.
+    answer = async ({ path }) => {
+      if (path === '/other') return 204;
+      await change({ target: `${url}/other` });
+      return 404;
+    };
+    pass(10 * MINUTE);
+    await berth.send();
+    await idle();
+    expect(await shown()).toMatchObject({ failing_since: null, problem: null });
+    expect(await deliveries()).toMatchObject([{ status: 'waiting', tries: 0, error: null }]);
+    await berth.send();
+    await idle();
+    expect(received.at(-1)?.path).toBe('/other');
+    expect(await deliveries()).toMatchObject([{ status: 'sent' }]);
+  });
+
+  it('counts no failure of the earlier target at the new one', async () => {
+    await create({ on: ['failed'] });
+    answer = () => 404;
+    const berth = plane();
+    await berth.find();
+    await fail();
+    await berth.round();
+    for (let again = 0; again < 2; again += 1) {
+      pass(10 * MINUTE);
+      await berth.send();
+      await idle();
+    }
+    await change({ target: `${url}/other` });
+    expect(await shown()).toMatchObject({ failing_since: null, problem: null });
+    await berth.send();
+    await idle();
+    expect(received.at(-1)?.path).toBe('/other');
+    expect(await deliveries()).toMatchObject([{ status: 'waiting', tries: 1 }]);
+  });
+
+  it('does not show a success of the earlier target as one of the new target', async () => {
+    await create({ on: ['failed'] });
+    answer = async () => {
+      await change({ target: `${url}/other` });
+      return 204;
+    };
+    const test = (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json;
+    expect(test).toMatchObject({ status: 'sent' });
+    expect(await shown()).toMatchObject({ last_sent_at: null });
+  });
+
+  it('sends nothing about the earlier projects to the new target', async () => {
+    const blog = await createProject(api, { name: 'blog', domain_prefix: 'blog' });
+    await create({ on: ['failed'] });
+    const { notifications: real } = api.stores;
+    const claim: typeof real.claim = async (...at) => {
+      const claimed = await real.claim(...at);
+      if (claimed.length > 0) await change({ projects: ['blog'], target: `${url}/other` });
+      return claimed;
+    };
+    const berth = plane({ stores: { ...api.stores, notifications: { ...real, claim } } });
+    await berth.find();
+    await fail();
+    await berth.find();
+    pass(3_000);
+    await berth.send();
+    const seen = { title: 'blog is bad', detail: null, advice: null, path: null, project_ids: [blog] };
+    await api.stores.problems.observe([{ kind: 'failed', subject: blog, at: null, isProblem: true, seen }], { now: now(), uptime: now() });
+    pass(3_000);
+    await berth.send();
+    await vi.waitFor(() => expect(received.filter(({ path, body }) => path === '/other' && body.includes('blog'))).toHaveLength(1));
+    expect(received.filter(({ path, body }) => path === '/other' && body.includes('shop'))).toEqual([]);
   });
 });
 

@@ -8,7 +8,7 @@ import { codeOf, NOW, open } from './fixtures.ts';
 const LIFE = 30 * 86_400_000;
 const userIn = (stores: Stores, name = 'ann', role: UserRecord['role'] = 'developer'): Promise<UserRecord> =>
   stores.users.create({ email: `${name}@example.org`, role, password_hash: 'h' }, NOW);
-const sessionIn = (stores: Stores, user: UserRecord, id = 's1', now = NOW): Promise<void> =>
+const sessionIn = (stores: Stores, user: UserRecord, id = 's1', now = NOW): Promise<boolean> =>
   stores.apiSessions.create({ id, user_id: user.id, refresh_hash: `r-${id}`, address: '127.0.0.1', expires_at: now + LIFE }, now);
 const page = { limit: 100, cursor: null };
 

@@ -86,6 +86,34 @@ test('the old node can be deleted without force', async () => {
   expect(await stores.nodes.removeIfGone(a.id, false)).toBe(true);
 });
 
+test('the volumes of the machine belong to its new node, once the old one is silent', async () => {
+  const { stores, shop, a, c1 } = await given();
+  const copy = { id: 'v1', project_id: shop.id, project: 'shop', state: 'current' as const, names: ['data'], bytes: null, sizes: {} };
+  const at = { seen: null, source: null, digest: null, created_at: NOW, changed_at: NOW };
+  await commit(stores, shop.id, { volumes: [{ ...copy, ...at, node_id: a.id, hostname: 'a' }] });
+  const listed = [{ copy: 'v1', project_id: shop.id, in_place: true, folders: [{ name: 'data', bytes: 1 }] }];
+  const b = await report(stores, 'b', NOW + 30, [c1]);
+  await stores.volumes.report(b, listed, NOW + 30);
+  // Its old node may be another machine, which is only late.
+  expect(await stores.volumes.onNode(b.id)).toEqual([]);
+  await report(stores, 'b', LATER, [c1]);
+  await stores.nodes.flush();
+  await stores.volumes.report(b, listed, LATER);
+  expect(await stores.volumes.onNode(b.id)).toMatchObject([{ id: 'v1', state: 'current', hostname: 'b' }]);
+  await stores.nodes.markDeleting(a.id, LATER);
+  expect(await stores.nodes.removeIfGone(a.id, false)).toBe(true);
+});
+
+test('another node that reports a copy of volumes without its containers does not get it', async () => {
+  const { stores, shop, a } = await given();
+  const copy = { id: 'v1', project_id: shop.id, project: 'shop', state: 'current' as const, names: ['data'], bytes: null, sizes: {} };
+  const at = { seen: null, source: null, digest: null, created_at: NOW, changed_at: NOW };
+  await commit(stores, shop.id, { volumes: [{ ...copy, ...at, node_id: a.id, hostname: 'a' }] });
+  const clone = await report(stores, 'clone', LATER, []);
+  await stores.volumes.report(clone, [{ copy: 'v1', project_id: shop.id, in_place: true, folders: [] }], LATER);
+  expect(await stores.volumes.onNode(a.id)).toMatchObject([{ id: 'v1' }]);
+});
+
 test('retention forgets the old node, and a silent node whose agent never claimed its task', async () => {
   const { stores, shop, a, c1 } = await given();
   const never = await report(stores, 'never', NOW, []);

@@ -158,7 +158,7 @@ describe('a move', () => {
       ['v2', 'incoming', digest, seen],
     ]);
   });
-  it.each([true, false])('has no proof after a restore, as new: %s', async (as_new) => {
+  it.each([true, false])('has ended after a restore, and no copy is deleted that may be the newest by now; as new: %s', async (as_new) => {
     const path = freshPath();
     stores = await open(path);
     projectId = (await projectIn(stores)).id;
@@ -169,7 +169,8 @@ describe('a move', () => {
     stores = await open(path);
     expect(await proofs()).toEqual([
       ['v1', 'current', null, null],
-      ['v2', 'incoming', null, null],
+      ['v2', 'left', null, null],
     ]);
+    expect(await stores.volumes.report(node, [reported('v1'), reported('v2')], NOW)).toMatchObject({ remove: [] });
   });
 });

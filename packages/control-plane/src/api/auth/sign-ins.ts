@@ -1,5 +1,6 @@
 /** Sign-ins at the API by any way: a session, a JWT for 1 hour, and a refresh token for the next JWT. */
 import type { LoginAnswer } from '@berth/wire/access';
+import { DomainError } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
 import type { Stores } from '../../domain/stores.ts';
 import { type Origin, isOriginValid } from './origins.ts';
@@ -13,7 +14,10 @@ const IDLE_MS = 30 * 86_400_000;
 const ABSOLUTE_MS = 90 * 86_400_000;
 
 export type SignIns = {
-  /** `origin` null: by password. `seconds`: lifetime of the token; default TOKEN_SECONDS. */
+  /**
+   * `origin` null: by the password of `user`. `seconds`: lifetime of the token; default TOKEN_SECONDS. Throws wrong_credentials or
+   * unauthenticated if the account has changed since `user` was read.
+   */
   begin(user: UserRecord, address: string, origin: Origin | null, seconds?: number): Promise<LoginAnswer>;
   /** `answer` is null for an invalid token. `reusedBy`: e-mail of the owner of a token that was used before; its session has ended. */
   refresh(refreshToken: string): Promise<{ answer: LoginAnswer | null; reusedBy: string | null }>;
@@ -36,10 +40,10 @@ export function createSignIns(deps: { stores: Stores; tokens: Tokens; onSessionE
       const at = now();
       const id = newId();
       const refreshToken = newRefreshToken(id, origin);
-      await stores.apiSessions.create(
-        { id, user_id: user.id, refresh_hash: sha256Of(refreshToken), address, expires_at: at + IDLE_MS },
-        at,
-      );
+      const session = { id, user_id: user.id, refresh_hash: sha256Of(refreshToken), address, expires_at: at + IDLE_MS };
+      const begun = await stores.apiSessions.create(session, at, origin === null ? user.password_hash : undefined);
+      if (!begun && origin === null) throw new DomainError('wrong_credentials');
+      if (!begun) throw new DomainError('unauthenticated', 'the account was deleted or disabled during this sign-in');
       await stores.users.setLastLogin(user.id, at);
       return answer({ ...user, last_login_at: at }, { id, origin }, refreshToken, seconds);
     },

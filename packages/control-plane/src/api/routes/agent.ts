@@ -8,6 +8,7 @@ import type { NodeRegister } from '@berth/wire/node';
 import { LOGS_WANTED_HEADER } from '@berth/wire/runtime';
 import { isOpenTask } from '@berth/wire/vocabulary';
 import type { FastifyRequest } from 'fastify';
+import { canonicalAddress } from '../../domain/address.ts';
 import type { NodeSecret } from '../../domain/agent-identity.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { hostProblem } from '../../domain/host.ts';
@@ -59,9 +60,10 @@ export function agentRoutes(route: Define, deps: Deps): void {
 
   route(
     'agentRegister',
-    async ({ body, request }) => {
-      const problem = hostProblem(body.host_ip, 'host_ip');
+    async ({ body: given, request }) => {
+      const problem = hostProblem(given.host_ip, 'host_ip');
       if (problem !== null) throw invalid(problem.field, problem.rule, problem.message);
+      const body = { ...given, host_ip: canonicalAddress(given.host_ip) };
       if (/\p{Cc}/u.test(body.hostname)) throw invalid('hostname', 'no_control', 'must not contain control characters');
       const at = uptime.estimate();
       const registered = await register(body, request, at);

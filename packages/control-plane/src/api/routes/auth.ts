@@ -1,8 +1,9 @@
 /** Sign-in at the API by password or by the gateway, refresh, sign-out and change of the password. */
-import { DELETED_SKEW_MS, DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
+import { DEVICE_TOKEN_PREFIX } from '@berth/wire/gateway';
 import type { LoginAnswer } from '@berth/wire/access';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
+import { refuseDeletedSince } from '../../domain/deleted-account.ts';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
 import { type Assertions, SCOPE_NEEDED } from '../auth/assertions.ts';
@@ -104,13 +105,14 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     const from = request.headers['sec-fetch-site'];
     if (from === 'same-site' || from === 'cross-site')
       throw new DomainError('forbidden', 'a page of another origin must not sign in its visitor');
-    const { email, origin } = await identityOf(request);
+    const { email, origin, provenAt } = await identityOf(request);
     request.audited = { user: email, via: 'gateway' };
-    return begin(await userFor(email), origin, { request, reply });
+    return begin(await userFor(email, provenAt), origin, { request, reply });
   });
 
   /** Reads a device token or the gateway's assertion, never a bare identity header (docs/interfaces.md "Identity in the API"). */
-  async function identityOf(request: FastifyRequest): Promise<{ email: string; origin: Origin | null }> {
+  async function identityOf(request: FastifyRequest): Promise<{ email: string; origin: Origin | null; provenAt: number }> {
+    const provenAt = now();
     const { authorization } = request.headers;
     const assertion = request.headers['x-forwarded-user-assertion'];
     if (authorization !== undefined) {
@@ -123,16 +125,14 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
         );
       // A person gave a token with the scope `projects` for projects only: it must not open the API.
       if (found.scope !== 'projects api') throw new DomainError('insufficient_scope', SCOPE_NEEDED);
-      return { email: found.identity.email.toLowerCase(), origin: { kind: 'device_token', id: found.id } };
+      return { email: found.identity.email.toLowerCase(), origin: { kind: 'device_token', id: found.id }, provenAt };
     }
     if (typeof assertion === 'string' && assertion !== '') {
       const { email, madeAt, origin } = await assertions.read(assertion);
-      const deletedAt = await stores.users.deletedAt(email);
-      if (deletedAt !== null && madeAt <= deletedAt + DELETED_SKEW_MS)
-        throw new DomainError('unauthenticated', 'the account was deleted after this sign-in; sign in again');
+      refuseDeletedSince(await stores.users.deletedAt(email), madeAt);
       if (!(await isOriginValid(stores, origin, now())))
         throw new DomainError('unauthenticated', 'the session or device token of this assertion has ended; sign in again');
-      return { email, origin };
+      return { email, origin, provenAt: madeAt };
     }
     throw new DomainError(
       'unauthenticated',
@@ -140,8 +140,8 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     );
   }
 
-  /** Finds the account of the person, or creates one with the role of the settings. Throws no_role, account_disabled. */
-  async function userFor(email: string): Promise<UserRecord> {
+  /** Finds the account of the person, or creates one with the role of the settings. Throws no_role, account_disabled, unauthenticated. */
+  async function userFor(email: string, provenAt: number): Promise<UserRecord> {
     const known = await stores.users.findByEmail(email);
     if (known?.disabled === true) throw new DomainError('account_disabled');
     if (known !== null) return known;
@@ -152,7 +152,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
         `${email} has no account and DEFAULT_ROLE is not set; an admin can create an account (POST /api/users)`,
       );
     try {
-      return await stores.users.create({ email, role, password_hash: null }, now());
+      return await stores.users.create({ email, role, password_hash: null }, now(), provenAt);
     } catch (error) {
       // Another exchange created it at the same moment.
       const other = await stores.users.findByEmail(email);
@@ -177,9 +177,14 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
   route('changePassword', async ({ body, user, request, reply }) => {
     sessionOnly(user);
     const right = await tryPassword(user.email, request, body.old_password, user.password_hash);
-    if (!right) throw invalid('old_password', 'wrong', 'is not your current password');
+    const wrong = (): Error => invalid('old_password', 'wrong', 'is not your current password');
+    if (!right) throw wrong();
+    const password_hash = await passwords.hash(body.new_password);
     // A new password ends every session of the account, this one too.
-    const changed = await stores.users.patch(user.id, { password_hash: await passwords.hash(body.new_password) });
+    const changed = await stores.users.patch(user.id, { password_hash }, (present) => {
+      // Somebody may have set another one while this one was checked, for example because it is known to others.
+      if (present.password_hash !== user.password_hash) throw wrong();
+    });
     changes.notify('access');
     return begin(changed, null, { request, reply });
   });

@@ -103,7 +103,8 @@ export function notificationRoutes(route: Define, { stores, vault, settings, sen
     tests.begin(`user ${user.id}`);
     for (const recipient of recipientsOf(notification.shown)) tests.begin(`recipient ${recipient}`);
     const message = testMessage(notification.name, at);
-    const notice = await stores.notifications.addTest(notification.id, message, (await uptime.now()).at + NOTICE_CLAIM_MS);
+    const added = await stores.notifications.addTest(notification.id, message, (await uptime.now()).at + NOTICE_CLAIM_MS);
+    const notice = { ...added, target: notification.target };
     const stopped = new AbortController();
     request.raw.socket.once('close', () => stopped.abort());
     const answer = await sendNotice(notification, notice, stopped.signal);

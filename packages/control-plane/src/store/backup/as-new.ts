@@ -13,8 +13,10 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
     await db.transaction().execute(async (tx) => {
       // The processes of these backups are gone, and their rows would block the schedule.
       await sql`delete from backups where finished_at is null`.execute(tx);
-      // Since the backup, a copy of volumes that was equal to another one may have been written.
+      // Since the backup, a copy of volumes that was equal to another one may have been written. One that was being received may be the
+      // project's newest data by now: it is not used, and only an admin deletes it.
       await sql`update volume_copies set digest = null, seen = null`.execute(tx);
+      await sql`update volume_copies set state = 'left' where state = 'incoming'`.execute(tx);
       await sql`delete from meta where key = ${RESTORED}`.execute(tx);
       await sql`insert into meta (key, value) values (${RESTORED}, ${JSON.stringify(restored)})`.execute(tx);
       if (!restored.as_new) return;

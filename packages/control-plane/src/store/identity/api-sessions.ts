@@ -12,8 +12,17 @@ const rowId = (id: string): string => createHash('sha256').update(id).digest('he
 const DIGEST_LENGTH = 64;
 
 export const createApiSessionStore = (db: Database): ApiSessionStore => ({
-  async create(session, now) {
-    await db.write(async (tx) => {
+  async create(session, now, passwordHash) {
+    return db.write(async (tx) => {
+      const user = await tx
+        .selectFrom('users')
+        .select(['disabled', 'password_hash'])
+        .where('id', '=', session.user_id)
+        // A change of the account waits for this session, and ends it.
+        .$if(db.capabilities.rowLocks, (q) => q.forUpdate())
+        .executeTakeFirst();
+      if (user === undefined || user.disabled !== 0) return false;
+      if (passwordHash !== undefined && user.password_hash !== passwordHash) return false;
       const surplus = await tx
         .selectFrom('api_sessions')
         .select('id')
@@ -36,6 +45,7 @@ export const createApiSessionStore = (db: Database): ApiSessionStore => ({
         .insertInto('api_sessions')
         .values({ ...session, id: rowId(session.id), created_at: now, refreshed_at: now })
         .execute();
+      return true;
     });
   },
 

@@ -1,10 +1,11 @@
 import { type Identity, SESSION_MAX_MS } from '@berth/wire/gateway';
+import { refuseDeletedSince } from '../../domain/deleted-account.ts';
 import { DomainError, taken } from '../../domain/errors.ts';
 import type { UserRecord } from '../../domain/records.ts';
 import type { UserStore } from '../../domain/stores.ts';
 import { raiseAccessVersion } from './access-version.ts';
 import type { Database } from '../engine/database.ts';
-import type { Tx } from '../engine/tables.ts';
+import type { Db, Tx } from '../engine/tables.ts';
 import { type NewEvent, writeEvents } from '../events.ts';
 import type { NewId } from '../ids.ts';
 import { keyAfter, paged } from '../pages.ts';
@@ -45,11 +46,13 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
       return row.users;
     },
 
-    async create(input, now) {
+    async create(input, now, provenAt) {
       const row = { id: newId(), ...input, email: input.email.toLowerCase(), disabled: 0, last_login_at: null, created_at: now };
       try {
         return await db.write(async (tx) => {
           const created = await tx.insertInto('users').values(row).returningAll().executeTakeFirstOrThrow();
+          // After the insert, which waits for a deletion that runs: an old proof must not bring a deleted account back.
+          if (provenAt !== undefined) refuseDeletedSince(await deletionOf(tx, row.email), provenAt);
           await writeEvents(db, tx, [userEvent(created, 'created', now)]);
           return userOf(created);
         });
@@ -112,12 +115,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
     },
 
     async deletedAt(email) {
-      const row = await db.kysely
-        .selectFrom('deleted_users')
-        .select('deleted_at')
-        .where('email', '=', email.toLowerCase())
-        .executeTakeFirst();
-      return row?.deleted_at ?? null;
+      return deletionOf(db.kysely, email.toLowerCase());
     },
 
     sweep: (now) => removeExpired(db, 'deleted_users', now),
@@ -130,6 +128,11 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
 
 /** Longer than the longest session: when the tombstone expires, no session from before the deletion is left. */
 const TOMBSTONE_MS = SESSION_MAX_MS + 86_400_000;
+
+async function deletionOf(db: Db | Tx, email: string): Promise<number | null> {
+  const row = await db.selectFrom('deleted_users').select('deleted_at').where('email', '=', email).executeTakeFirst();
+  return row?.deleted_at ?? null;
+}
 
 /** Denies devices that are approved and have not fetched their token. There are few: a code lives for 10 minutes. */
 async function denyApproved(tx: Tx, email: string): Promise<void> {
