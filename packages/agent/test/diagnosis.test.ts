@@ -70,7 +70,11 @@ it.each<[number, Partial<ExitFacts> & { oomKilled?: boolean; error?: string }, R
   [1, { printed: 'bind: Cannot assign requested address' }, /cannot listen on this address/],
   [1, { printed: 'connect: cannot assign requested address' }, /exit code 1$/],
   [1, { printed: 'Error: listen EADDRINUSE: address already in use :::8080' }, /the port is in use; another program of the same container/],
-  [1, { command: ['serve', '-p', '$PORT'] }, /CMD contains \$PORT, and without a shell it stays as it is; write the command without brackets/],
+  [
+    1,
+    { command: ['serve', '-p', '$PORT'] },
+    /CMD contains \$PORT, and without a shell it stays as it is; write the command without brackets/,
+  ],
   [2, { command: ['gunicorn', '--bind', '0.0.0.0:${PORT}'] }, /CMD contains \$PORT/],
   [1, { command: ['/bin/sh', '-c', 'serve -p $PORT'] }, /exit code 1$/],
   [1, { command: ['node', '-e', 'const $PORT=1'] }, /exit code 1$/],
