@@ -114,6 +114,15 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     await page.getByRole('menuitem', { name: item }).click();
   };
   const confirm = (name: string) => page.getByRole('dialog').getByRole('button', { name, exact: true }).click();
+  const signInAsAnother = async (): Promise<void> => {
+    await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ json: { email: 'vera@example.org' } }));
+    const user = { id: 'u-ada', email: 'ada@example.org', role: 'admin' };
+    await page.route(`**${ROUTES.exchange.path}`, (sent) =>
+      sent.fulfill({ json: { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user } }),
+    );
+    await open('/?signed-in=of-no-login');
+    await press('Continue as vera@example.org');
+  };
   const createProject = async (): Promise<void> => {
     await fill('Git address', 'https://git.example.org/x.git');
     await press('Create and deploy');
@@ -140,6 +149,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       byItself: true,
       path: '/',
       act: async () => {
+        await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ json: { email: 'vera@example.org' } }));
         await page.evaluate(() => localStorage.setItem('berth.sign-in', 'of-this-browser'));
         await open('/?signed-in=of-this-browser');
       },
@@ -150,13 +160,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       signedOut: true,
       path: '/',
       act: async () => {
-        await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ json: { email: 'vera@example.org' } }));
-        const user = { id: 'u-ada', email: 'ada@example.org', role: 'admin' };
-        await page.route(`**${ROUTES.exchange.path}`, (sent) =>
-          sent.fulfill({ json: { token: '', token_type: 'Bearer', expires_in: 3_600, refresh_token: '', user } }),
-        );
-        await open('/?signed-in=of-no-login');
-        await press('Continue as vera@example.org');
+        await signInAsAnother();
       },
     },
     { change: 'account call logout', path: '/account', act: () => press('Sign out') },
@@ -403,6 +407,7 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
     beforeEach(() => async () => {
       await page.unrouteAll({ behavior: 'ignoreErrors' });
       await page.context().clearCookies();
+      await page.evaluate(() => localStorage.clear());
     });
 
     it('each page has a command to copy, and the command line has all of them', { timeout: 120_000 }, async () => {
@@ -488,6 +493,39 @@ describe.skipIf(executablePath === undefined)('forms of the dashboard', () => {
       // A field that this form does not have.
       await refuse(422, [{ field: 'other_field', rule: 'test', message: 'breaks another rule' }]);
       await shownOnce('whole request refused');
+    });
+
+    it('the session of an account that nobody chose opens no page, also after a reload, until it has ended', async () => {
+      const signedOut = { name: 'mock_signed_out', value: '1', url: mock.url };
+      await page.context().addCookies([signedOut]);
+      await page.route(`**${ROUTES.logout.path}`, (sent) => sent.fulfill(problemOf(503, 'signing out is not possible now')));
+      await signInAsAnother();
+      await shownOnce('signing out is not possible now');
+      // The cookie has the session of the other account.
+      await page.context().clearCookies();
+      await page.goto(`${mock.url}/projects`);
+      await shownOnce('signing out is not possible now');
+      expect(await page.locator('h1').count()).toBe(0);
+      await page.unroute(`**${ROUTES.logout.path}`);
+      await press('Try again');
+      await page.getByRole('heading', { name: 'Sign in to Berth' }).waitFor();
+      await page.goto(`${mock.url}/projects`);
+      await page.getByRole('heading', { name: 'Sign in to Berth' }).waitFor();
+    });
+
+    it('a login signs in nobody without a question if the gateway does not say whose session it is', async () => {
+      await page.context().addCookies([{ name: 'mock_signed_out', value: '1', url: mock.url }]);
+      let requests = 0;
+      await page.route(`**${ROUTES.exchange.path}`, (sent) => {
+        requests += 1;
+        return sent.continue();
+      });
+      await page.route('**/_oauth/userinfo', (sent) => sent.fulfill({ status: 503, body: '' }));
+      await open('/');
+      await page.evaluate(() => localStorage.setItem('berth.sign-in', 'of-this-browser'));
+      await open('/?signed-in=of-this-browser');
+      await shownOnce('The gateway does not say whose session this browser has. Sign in again.');
+      expect(requests).toBe(0);
     });
 
     it('of two actions the page shows the error of the last one', async () => {

@@ -31,6 +31,8 @@ export type Overview = {
 
 /** A project whose newest deployment is older than this many deployments of the platform is not searched for failures. */
 const RECENT = 1_000;
+/** Projects of a silent node that are named. */
+const NAMED = 3;
 
 export async function overview(client: Client): Promise<Overview> {
   const page = { limit: 200 };
@@ -45,6 +47,14 @@ export async function overview(client: Client): Promise<Overview> {
   const name = (d: DeploymentItem): string => nameOf.get(d.project_id) ?? d.project_id;
   const newest = new Map<string, DeploymentItem>();
   for (const d of recent) if (nameOf.has(d.project_id) && !newest.has(d.project_id)) newest.set(d.project_id, d);
+
+  /** Deletion with `--force` ends the routes at once, so the projects move first. */
+  const movesFrom = (nodeId: string): string => {
+    const here = running.filter((d) => d.node_id === nodeId);
+    const commands = here.slice(0, NAMED).map((d) => `berth rollback ${name(d)} --to ${d.generation}`);
+    const more = here.length > NAMED ? `, the same for ${here.length - NAMED} more` : '';
+    return here.length === 0 ? '' : `${commands.join(', ')}${more}, and then `;
+  };
 
   const needs: Attention[] = [];
   const add = (kind: Attention['kind'], subject: string, message: string, next: string): void =>
@@ -79,7 +89,7 @@ export async function overview(client: Client): Promise<Overview> {
         'node',
         subject,
         `offline; last seen ${node.last_seen_at}`,
-        `start its agent, or berth node delete ${node.id} --force if it never comes back`,
+        `start its agent; if it never comes back: ${movesFrom(node.id)}berth node delete ${node.id} --force`,
       );
     if (node.doubled !== null)
       add(
@@ -93,7 +103,7 @@ export async function overview(client: Client): Promise<Overview> {
         'node',
         subject,
         `offline, and node ${node.address_taken.hostname} has its address ${node.host_ip}`,
-        `berth node delete ${node.id} --force, then deploy its projects again`,
+        `if the machine of ${node.hostname} is gone: berth node delete ${node.id} --force, then deploy its projects again`,
       );
     const moving = projectsWithMovingPorts(node.containers);
     if (moving.length > 0)

@@ -4,8 +4,8 @@ import { expect, test } from 'vitest';
 import { overview } from '../src/attention.ts';
 
 /** A control plane with these projects and nodes, and nothing else. */
-const clientOf = (projects: readonly object[], nodes: readonly object[] = []): Client => {
-  const lists: Record<string, readonly object[]> = { listProjects: projects, listNodes: nodes };
+const clientOf = (projects: readonly object[], nodes: readonly object[] = [], running: readonly object[] = []): Client => {
+  const lists: Record<string, readonly object[]> = { listProjects: projects, listNodes: nodes, listDeployments: running };
   return { call: async (name: string) => ({ items: lists[name] ?? [], next_cursor: null }) } as unknown as Client;
 };
 const project = (name: string, rest: object): object => ({ id: name, name, running_deployment_id: null, ...rest });
@@ -77,6 +77,27 @@ test('a dead node whose address another one has, and containers that change thei
       'berth restart PROJECT for each of them',
     ],
   ]);
+});
+
+test('the projects of a silent node move before it is deleted, because the deletion ends their routes', async () => {
+  const runs = (project_id: string, generation: number): object => ({
+    id: `${project_id}-${generation}`,
+    project_id,
+    generation,
+    status: 'running',
+    health: null,
+    node_id: 'id-dead',
+  });
+  const projects = ['a', 'b', 'c', 'd'].map((name) => project(name, {}));
+  const dead = node('dead', { status: 'offline' });
+  const nextOf = async (running: object[]) => (await overview(clientOf(projects, [dead], running))).needs[0]?.next;
+  expect(await nextOf([])).toBe('start its agent; if it never comes back: berth node delete id-dead --force');
+  expect(await nextOf([runs('a', 7)])).toBe(
+    'start its agent; if it never comes back: berth rollback a --to 7, and then berth node delete id-dead --force',
+  );
+  expect(await nextOf([runs('a', 7), runs('b', 1), runs('c', 2), runs('d', 3)])).toContain(
+    'berth rollback c --to 2, the same for 1 more, and then berth node delete',
+  );
 });
 
 test('a container that only a person can remove needs one, with both commands', async () => {

@@ -71,28 +71,40 @@ describe('why this node', () => {
   });
 });
 
-test('a copy shows bytes, rate and time left, although the agent reports the phase only at its end', () => {
-  const copying = {
-    dataset_id: 's',
-    name: 'stations',
-    version: 3,
-    step: 'copying',
-    bytes_done: GIB,
-    bytes_total: 4 * GIB,
-    bytes_per_second: GIB / 8,
-    remaining_seconds: 24,
-  } as const;
-  const found = steps({
-    datasets: [stations],
-    progress: { datasets: [copying] },
-    phases: [{ name: 'place', started_at: at(1), ended_at: null }],
-    events: [{ at: at(2), kind: 'deploying', message: 'assigned to node-1' }],
-  });
-  expect(found.map((s) => [s.name, s.state])).toEqual([
-    ['place', 'done'],
-    ['copy', 'running'],
-  ]);
-  expect(found.at(-1)).toMatchObject({ detail: 'stations v3', live: '1.0 GiB of 4.0 GiB, 128 MiB/s, 24 s left' });
+// The control plane ends the phase `place` when it assigns the task; earlier versions of the command assumed that it stays open.
+test.each([at(2), null])(
+  'a copy shows bytes, rate and time left, although the agent reports the phase only at its end (%s)',
+  (ended_at) => {
+    const copying = {
+      dataset_id: 's',
+      name: 'stations',
+      version: 3,
+      step: 'copying',
+      bytes_done: GIB,
+      bytes_total: 4 * GIB,
+      bytes_per_second: GIB / 8,
+      remaining_seconds: 24,
+    } as const;
+    const found = steps({
+      datasets: [stations],
+      progress: { datasets: [copying] },
+      phases: [{ name: 'place', started_at: at(1), ended_at }],
+      events: [{ at: at(2), kind: 'deploying', message: 'assigned to node-1' }],
+    });
+    expect(found.map((s) => [s.name, s.state])).toEqual([
+      ['place', 'done'],
+      ['copy', 'running'],
+    ]);
+    expect(found.at(-1)).toMatchObject({ detail: 'stations v3', live: '1.0 GiB of 4.0 GiB, 128 MiB/s, 24 s left' });
+  },
+);
+
+test('while no container answers, the step says which node has the task, and whether it took it', () => {
+  const phases = [{ name: 'place', started_at: at(1), ended_at: at(2) } as const];
+  const assigned = { at: at(2), kind: 'deploying', message: 'assigned to node-1 (10.0.0.7)' };
+  const taken = { at: at(3), kind: 'task_claimed', message: 'node-1 took the deployment' };
+  expect(steps({ phases, events: [assigned] }).at(-1)).toMatchObject({ name: 'start', state: 'running', detail: assigned.message });
+  expect(steps({ phases, events: [assigned, taken] }).at(-1)).toMatchObject({ name: 'start', state: 'running', detail: taken.message });
 });
 
 test('a deployment that waits says why, and a failure marks the step in which it happened', () => {

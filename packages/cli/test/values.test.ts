@@ -145,6 +145,14 @@ describe('domain', () => {
     expect((await domain('list', 'shop')).out).not.toContain('old.shop.example');
   });
 
+  test('free says whether the host is in use or not kept', async () => {
+    for (const [host, why] of [
+      ['old.shop.example', 'old.shop.example is not kept for a project'],
+      ['shop', 'another project already has this domain prefix'],
+    ] as const)
+      expect(await domain('free', host, '--yes')).toMatchObject({ code: 1, out: '', err: expect.stringContaining(why) });
+  });
+
   test.each([
     ['*.shop.example', 'has a wildcard'],
     ['127.1', 'is an IP address'],

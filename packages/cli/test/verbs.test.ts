@@ -277,17 +277,28 @@ describe('no line advises what undoes the change that somebody just made', () =>
   test('a change says to deploy it', async () => {
     expect(await setA()).toContain('next: berth deploy undo, to use it');
   });
+  test('a rollback to the release that serves, for example from a dead node, leaves nothing behind', async () => {
+    const { items } = (await served.api.call('projectDeployments', { params: { id: project } })).json as {
+      items: { id: string; generation: number }[];
+    };
+    const again = await served.api.call('rollback', { params: { id: project }, body: { deployment_id: items[0]?.id ?? '' } });
+    await world.deployedAgain(String(again.json['id']));
+    expect(await both(['status', 'undo'])).not.toContain('rolled back');
+    const twice = await served.api.call('rollback', { params: { id: project }, body: { deployment_id: items[0]?.id ?? '' } });
+    await world.deployedAgain(String(twice.json['id']));
+    expect(await setA()).toContain('next: berth deploy undo, to use it');
+  });
   test('a rolled back project is not to be deployed again', async () => {
     const back = await served.api.call('rollback', { params: { id: project }, body: { deployment_id: first } });
     await world.deployedAgain(String(back.json['id']));
     const told = await both(['status', 'undo']);
-    expect(told).toContain('rolled back from deployment 2');
+    expect(told).toContain('rolled back from deployment 4');
     expect(told).toContain('health: healthy');
     expect(await both(['status', '--all'])).not.toMatch(/berth deploy undo/);
-    expect(await both(['deployment', 'show', String(back.json['id'])])).toMatch(/rolled back from +deployment 2/);
+    expect(await both(['deployment', 'show', String(back.json['id'])])).toMatch(/rolled back from +deployment 4/);
     const changed = await setA();
     expect(changed).not.toContain('next:');
-    expect(changed).toContain('undo was rolled back from deployment 2');
+    expect(changed).toContain('undo was rolled back from deployment 4');
     await served.api.call('patchProject', { params: { id: project }, body: { env: { A: 'better' } } });
     expect(await both(['status', '--all'])).toMatch(/undo: drifted: .*env changed since the rollback[^\n]*\n +next: berth status undo/);
   });
@@ -296,5 +307,52 @@ describe('no line advises what undoes the change that somebody just made', () =>
     expect(stopped).toContain('undo is stopped');
     for (const text of [stopped, await both(['status', 'undo']), await setA(), await both(['project', 'edit', 'undo', '--branch', 'next'])])
       expect(text).not.toMatch(/next: berth (?:start|deploy)/);
+  });
+});
+
+describe('text for people', () => {
+  let who: Person;
+  let world: World;
+  beforeAll(async () => {
+    who = await signedIn(served.url);
+    world = await createWorld(served.api);
+  });
+  test('the list of all deployments names their projects', async () => {
+    const body = { name: 'listed', domain_prefix: 'listed', git_url: 'https://git.example/listed.git' };
+    const project = String((await served.api.call('createProject', { body })).json['id']);
+    expect((await served.api.call('createDeployment', { params: { id: project }, body: {} })).status).toBe(201);
+    const { out } = await who.berth(['deployment', 'list', '--all']);
+    expect(out).toMatch(/^PROJECT +NUMBER /);
+    expect(out).toMatch(/^listed +1 /m);
+    expect((await who.berth(['deployment', 'list', 'listed'])).out).toMatch(/^NUMBER /);
+  });
+  test('a project shows each setting that is not the usual one', async () => {
+    const body = {
+      name: 'shown',
+      domain_prefix: 'shown',
+      git_url: 'https://git.example/shown.git',
+      git_lfs: true,
+      submodules: false,
+      cors_origins: ['https://app.example.com'],
+      watch_paths: ['src', 'docs'],
+      build_context: 'web',
+      build_target: 'prod',
+      build_args: { MODE: 'x' },
+    };
+    expect((await served.api.call('createProject', { body })).json).toMatchObject({ name: 'shown' });
+    const { out } = await who.berth(['project', 'show', 'shown']);
+    for (const row of [
+      'git lfs +fetched',
+      'submodules +not fetched',
+      'cors +https://app.example.com',
+      'push +deploys changes of src, docs',
+    ])
+      expect(out).toMatch(new RegExp(`^${row}$`, 'm'));
+    for (const row of ['context +web', 'target +prod', 'build args +MODE']) expect(out).toMatch(new RegExp(`^${row}$`, 'm'));
+  });
+  test('a question before a deletion with force does not promise that projects move', async () => {
+    const asked = await who.berth(['node', 'delete', world.home, '--force']);
+    expect(asked.err).toContain('Nothing moves: its routes end now');
+    expect((await who.berth(['node', 'delete', world.home])).err).toContain('and move its projects?');
   });
 });

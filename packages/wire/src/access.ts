@@ -12,7 +12,7 @@ export const Login = Type.Object(
 /**
  * `token` is a JWT (RFC 7519) for `Authorization: Bearer`; `expires_in` is in seconds.
  * `refresh_token` can be exchanged once for the next pair. Both are empty if the request had the header `X-Session: cookie`: the session
- * is then a cookie that scripts cannot read.
+ * is then a cookie that scripts cannot read. With `X-Session-Account` (an e-mail address, percent-encoded) `exchange` signs in nobody else.
  */
 export const LoginAnswer = Type.Object({
   token: Type.String(),

@@ -1,6 +1,7 @@
 /** Custom domains of projects (docs/domains.md). */
 import { type Static, Type } from 'typebox';
 import { Certificate } from './certificate.ts';
+import type { Route } from './route.ts';
 import { literals, orNull, Time } from './vocabulary.ts';
 
 /** Most custom domains of one project. */
@@ -36,3 +37,17 @@ export const ProjectDomain = Type.Object({
 });
 export type ProjectDomain = Static<typeof ProjectDomain>;
 export const ProjectDomains = Type.Object({ items: Type.Array(ProjectDomain) });
+
+export const KEPT_HOST_ROUTES = {
+  freeHost: {
+    method: 'DELETE',
+    path: '/api/kept-hosts/:host',
+    who: 'admin',
+    scope: 'none',
+    summary: 'Free a domain prefix or custom domain that is kept for its last project (DOMAIN_QUARANTINE)',
+    params: Type.Object({
+      host: Type.String({ minLength: 1, maxLength: 300, description: 'custom domain, host of a domain prefix, or the prefix alone' }),
+    }),
+    status: 204,
+  },
+} as const satisfies Record<string, Route>;

@@ -92,6 +92,7 @@ export const FAILURES = {
   build_failed: 'The build failed',
   // registry
   registry_unreachable: 'The registry could not be reached',
+  registry_failed: 'The registry answered with an error of its own',
   registry_refused: 'The registry rejected the image or the credentials',
   image_pull_failed: 'The image could not be pulled',
   registry_missing: 'REGISTRY_ADDR is not set, so an image cannot be stored',
@@ -179,6 +180,7 @@ export const NEXT_STEPS: Readonly<Record<FailureCode, string>> = {
   build_image_refused: 'use an image of another registry or of the project itself, or add it to BUILD_BASE_IMAGES of the builder',
   build_failed: 'read the end of the build log, and try docker build on your machine',
   registry_unreachable: 'check that the registry runs at REGISTRY_ADDR, and add it to insecure-registries of the engine if it has no TLS',
+  registry_failed: 'look at the free space of the disk of the registry (df -h) and at its log: journalctl -u berth-registry -n 50',
   registry_refused: 'set REGISTRY_USER and REGISTRY_PASSWORD of the control plane',
   image_pull_failed: 'run docker pull on the node to see why it fails; if the image is gone, deploy the commit again',
   registry_missing: 'set REGISTRY_ADDR of the control plane',

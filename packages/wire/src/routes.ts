@@ -8,7 +8,7 @@ import { Deployment, DeploymentCreate, DeploymentItem, LogPage, RollbackCreate }
 import { CleanUps } from './clean-up.ts';
 import { DATASET_ROUTES } from './dataset-routes.ts';
 import { GATEWAY_ROUTES } from './gateway-routes.ts';
-import { ProjectDomains } from './domain.ts';
+import { KEPT_HOST_ROUTES, ProjectDomains } from './domain.ts';
 import { EventPage } from './event.ts';
 import { HOOK_ROUTES } from './hook.ts';
 import { NOTIFICATION_ROUTES } from './notification.ts';
@@ -136,6 +136,7 @@ export const ROUTES = {
     status: 200,
     answer: ProjectDomains,
   },
+  ...KEPT_HOST_ROUTES,
   ...GIT_ROUTES,
 
   ...SECRET_ROUTES,

@@ -101,6 +101,8 @@ export function createRegistryApi({ settings, isInsecure, url: own, answerMs = A
     });
     if (answer.status === 401 || answer.status === 403)
       throw new TaskFailure('registry_refused', `${method} ${path}: status ${answer.status}`);
+    if (answer.status === 500 || answer.status === 507)
+      throw new TaskFailure('registry_failed', `${method} ${path}: status ${answer.status}`);
     if (answer.status >= 500) throw new TaskFailure('registry_unreachable', `${method} ${path}: status ${answer.status}`);
     return answer;
   }

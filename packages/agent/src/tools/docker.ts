@@ -94,7 +94,7 @@ export type Docker = {
   imageSize(ref: string, signal: AbortSignal): Promise<number | null>;
   /** Returns the id of `user`. For a name, reads /etc/passwd of the image from a container that never starts. */
   userOf(image: string, user: string, labels: Readonly<Record<string, string>>, signal: AbortSignal): Promise<number>;
-  /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_refused, disk_full, engine_unavailable. */
+  /** Throws TaskFailure image_pull_failed, registry_unreachable, registry_failed, registry_refused, disk_full, engine_unavailable. */
   pull(ref: string, options: { signal: AbortSignal; timeoutMs: number; onLine: (line: string) => void }): Promise<void>;
   /**
    * Starts a detached container without a restart policy and returns its id. Throws TaskFailure container_start_failed; an unstarted
@@ -245,7 +245,7 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
           throw new TaskFailure('image_pull_failed', `the pull did not end within ${Math.round(timeoutMs / 1000)} s (PULL_TIMEOUT)`);
         if (result.code === 0) return;
         const code = classify(PULL_FAILURES, result.stderr.replaceAll(ref, '(image)'), 'image_pull_failed');
-        const isAway = code === 'registry_unreachable' || NO_ROUTE.test(result.stderr);
+        const isAway = code === 'registry_unreachable' || code === 'registry_failed' || NO_ROUTE.test(result.stderr);
         if (!isAway || pauseMs === null) throw new TaskFailure(code, outputTail(result.stderr));
         onLine(`the registry does not answer; next attempt in ${pauseMs / 1000} s`);
         await pause(pauseMs, signal);

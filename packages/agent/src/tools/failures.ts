@@ -66,12 +66,15 @@ export const GIT_FAILURES: readonly Row[] = [
 /** Checked before REGISTRY_UNREACHABLE, because the message of a refusal often matches that one too. */
 const REGISTRY_REFUSED =
   /unauthorized|authentication required|no basic auth credentials|denied|insufficient_scope|forbidden|incorrect username or password|unexpected status[^\n]*(40[0135]|413|429)|parsing http 4\d\d response|blob upload (unknown|invalid)|manifest invalid|name unknown: repository name not known to registry/i;
+/** The registry answers, but cannot do its work: most often its disk is full. 502, 503 and 504 come from a proxy before it. */
+const REGISTRY_FAILED = /unexpected status[^\n]*50[07]|received unexpected http status: 50[07]|parsing http 50[07] response/i;
 const REGISTRY_UNREACHABLE =
   /connection refused|no such host|i\/o timeout|context deadline exceeded|network is unreachable|no route to host|connection reset|server gave http response to https client|tls: |x509: |client\.timeout|\bEOF\b|unexpected status[^\n]*50[0-9]|received unexpected http status: 5\d\d|parsing http 5\d\d response|server misbehaving/i;
 
 export const REGISTRY_FAILURES: readonly Row[] = [
   ...MACHINE_FAILURES,
   [REGISTRY_REFUSED, 'registry_refused'],
+  [REGISTRY_FAILED, 'registry_failed'],
   [REGISTRY_UNREACHABLE, 'registry_unreachable'],
 ];
 

@@ -91,7 +91,7 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
       { flags: '-n, --limit <number>', doc: 'at most this many (default 20)', parse: positive },
     ],
     aboutProject: true,
-    routes: ['listDeployments', 'projectDeployments'],
+    routes: ['listDeployments', 'projectDeployments', 'listProjects'],
     async run(cli, [named], { all, status, limit }) {
       const count = (limit as number | undefined) ?? 20;
       const query = { limit: Math.min(count, 200), ...(status === undefined ? {} : { status: status as Deployment['status'] }) };
@@ -103,7 +103,8 @@ export const DEPLOY_COMMANDS: readonly Command[] = [
             : cli.client().call('projectDeployments', { params: { id: project.id }, query: { ...query, ...cursor } }),
         count,
       );
-      cli.print({ items }, () => deploymentTable(cli, items));
+      const names = project === null && !cli.json && items.length > 0 ? await projectNames(cli) : undefined;
+      cli.print({ items }, () => deploymentTable(cli, items, names));
     },
   },
   {
@@ -137,10 +138,17 @@ function positive(text: string): number {
   return count;
 }
 
-export const deploymentTable = (cli: Cli, items: readonly DeploymentItem[]): string =>
+async function projectNames(cli: Cli): Promise<ReadonlyMap<string, string>> {
+  const projects = await allPages((cursor) => cli.client().call('listProjects', { query: { limit: 200, ...cursor } }));
+  return new Map(projects.map(({ id, name }) => [id, name]));
+}
+
+/** `names`: of the projects by id, if the rows belong to several. */
+export const deploymentTable = (cli: Cli, items: readonly DeploymentItem[], names?: ReadonlyMap<string, string>): string =>
   items.length === 0
     ? 'no deployments; create one: berth deploy'
     : table(items, [
+        ...(names === undefined ? [] : [{ head: 'PROJECT', of: (d: DeploymentItem) => names.get(d.project_id) ?? d.project_id }]),
         { head: 'NUMBER', of: (d) => String(d.generation) },
         { head: 'STATUS', of: (d) => (d.health === null || d.health.status === 'healthy' ? d.status : `${d.status} (${d.health.status})`) },
         { head: 'COMMIT', of: (d) => d.commit?.slice(0, 8) ?? '–' },

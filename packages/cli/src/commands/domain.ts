@@ -1,6 +1,7 @@
 /** Verbs of custom domains. */
 import { domainToASCII } from 'node:url';
 import type { ProjectDomain } from '@berth/wire/domain';
+import { ROUTES } from '@berth/wire/routes';
 import { confirmed } from '../ask.ts';
 import type { Cli } from '../cli.ts';
 import { changeProject } from '../project/change.ts';
@@ -101,6 +102,21 @@ export const DOMAIN_COMMANDS: readonly Command[] = [
           'domain_problem',
           `${bad.length} of ${items.length} domains of ${name} have a problem: ${bad.map((d) => d.domain).join(', ')}`,
         );
+    },
+  },
+  {
+    name: 'domain free',
+    summary: ROUTES.freeHost.summary,
+    detail: 'For admins. Browsers of its visitors may still hold cookies for the host, and its next project gets them (docs/domains.md).',
+    args: [{ name: 'domain', doc: 'custom domain, host of a domain prefix, or the prefix alone', required: true }],
+    options: [YES],
+    routes: ['freeHost'],
+    async run(cli, args, { yes }) {
+      const host = argument(args, 0).trim();
+      const risk = 'Its next project gets the cookies that browsers still hold for it.';
+      await confirmed(cli.io, yes === true, `Free ${host} for other projects? ${risk}`);
+      await cli.client().call('freeHost', { params: { host } });
+      cli.print({ host }, () => `${host} is free`);
     },
   },
 ];

@@ -58,6 +58,7 @@ export const EXAMPLES: Readonly<Record<string, readonly [line: string, meaning: 
   'domain list': ['berth domain list shop', 'shows the custom domains of shop and where they lead'],
   'domain add': ['berth domain add www.example.com --project shop', 'publishes shop at www.example.com too'],
   'domain remove': ['berth domain remove www.example.com --project shop', 'asks, then ends that address of shop'],
+  'domain free': ['berth domain free old.shop.example', 'asks, then lets another project have a domain that is kept for its last one'],
   'domain check': ['berth domain check shop', 'shows what is wrong with the domains of shop, and what to do'],
   'hook create': ['berth hook create shop --forge github', 'prints the address and the secret to enter at GitHub'],
   'hook show': ['berth hook show shop', 'shows the address of the hook, not its secret'],

@@ -114,7 +114,10 @@ export const FLEET_COMMANDS: readonly Command[] = [
     subject: NODE,
     docs: { force: 'delete the node at once: it never comes back' },
     options: [YES],
-    question: (n) => `Delete the node ${n} and move its projects?`,
+    question: (n, { force }) =>
+      force === true
+        ? `Delete the node ${n} at once? Nothing moves: its routes end now, and volumes on it are only on its disk.`
+        : `Delete the node ${n} and move its projects?`,
     text: (_, n) => [`${n.hostname} is being deleted`, ...toRemove(n.unmanaged)].join('\n'),
   }),
   {
@@ -139,8 +142,9 @@ export const FLEET_COMMANDS: readonly Command[] = [
   },
   memberCommand('resetNodeSecret', {
     name: 'node reset-secret',
-    subject: { ...NODE, doc: 'id of the node' },
-    text: (_, n) => `the secret of ${n.hostname} is revoked`,
+    subject: NODE,
+    text: (_, n) =>
+      `the secret of ${n.hostname} is revoked; its agent needs AGENT_SECRET or a join token (berth node join-token) to register`,
   }),
   {
     name: 'node prewarm',

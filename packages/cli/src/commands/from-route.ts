@@ -50,7 +50,7 @@ export function memberCommand<N extends RouteName>(
     body?: unknown;
     docs?: Record<string, string>;
     /** Asks before the request, unless `--yes` is given. */
-    question?: (named: string) => string;
+    question?: (named: string, query: Record<string, unknown>) => string;
     text: (cli: Cli, answer: AnswerOf<N>) => string;
   },
 ): Command {
@@ -69,8 +69,9 @@ export function memberCommand<N extends RouteName>(
       const fields = body?.read(options);
       if (fields !== undefined && Object.keys(fields).length === 0 && row.bodyOptional !== true)
         throw usage('nothing was given to change', `berth ${given.name} --help`);
-      if (given.question !== undefined) await confirmed(cli.io, options['yes'] === true, given.question(id));
-      const input = { params: { id }, query: query.read(options), ...(fields === undefined ? {} : { body: fields }) };
+      const asked = query.read(options);
+      if (given.question !== undefined) await confirmed(cli.io, options['yes'] === true, given.question(id, asked));
+      const input = { params: { id }, query: asked, ...(fields === undefined ? {} : { body: fields }) };
       const answer = await cli.client().call(route, input as unknown as CallInput<N>);
       cli.print(answer ?? { done: true }, () => given.text(cli, answer));
     },

@@ -15,6 +15,7 @@ export function printDeployment(cli: Cli, d: Deployment): string {
     ['error', d.error === null ? null : `${d.error.code}: ${d.error.message}`],
     ['health', d.health === null ? null : `${d.health.status}${d.health.detail === null ? '' : `: ${d.health.detail}`}`],
     ['commit', d.commit === null ? null : `${d.commit} ${d.commit_message?.split('\n')[0] ?? ''}`],
+    ['author', d.commit_author ?? null],
     ['branch', d.branch],
     ['rollback of', d.rollback_of],
     ['rolled back from', (d.rolled_back_from ?? null) === null ? null : `deployment ${d.rolled_back_from}`],
@@ -41,6 +42,10 @@ export function printDeployment(cli: Cli, d: Deployment): string {
   return [head, ...(steps.length === 0 ? [] : ['', 'steps', ...steps]), ...(story.length === 0 ? [] : ['', 'story', ...story])].join('\n');
 }
 
+const listOrNull = (items: readonly string[] | undefined, before = ''): string | null =>
+  items === undefined || items.length === 0 ? null : `${before}${items.join(', ')}`;
+
+/** Settings with their usual value are left out, except those that everybody asks for. */
 export const printProject = (project: Project): string =>
   record([
     ['name', project.name],
@@ -48,8 +53,16 @@ export const printProject = (project: Project): string =>
     ['address', project.url],
     ['repository', `${project.git_url} (${project.branch})`],
     ['dockerfile', project.dockerfile_path],
+    ['context', project.build_context === '.' ? null : project.build_context],
+    ['target', project.build_target],
+    ['build args', listOrNull(project.build_arg_names)],
+    ['submodules', project.submodules ? null : 'not fetched'],
+    ['git lfs', project.git_lfs ? 'fetched' : null],
+    ['push', project.deploy_on_push ? listOrNull(project.watch_paths, 'deploys changes of ') : 'does not deploy'],
     ['port', String(project.container_port)],
+    ['domains', listOrNull(project.domains)],
     ['login', project.auth_required ? 'required' : 'not required'],
+    ['cors', listOrNull(project.cors_origins)],
     ['health path', project.health_path],
     ['start', project.start_seconds === null ? null : `${project.start_seconds} s to answer`],
     ['memory', project.memory_bytes === null ? null : bytes(project.memory_bytes)],

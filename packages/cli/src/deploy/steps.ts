@@ -50,18 +50,18 @@ export function stepsOf({ deployment: d, old, drains }: Seen): Step[] {
   return [...steps.values()];
 }
 
-/** A deploy task reports its phases when it ends. Until then the copy is known from its progress. */
+/** A deploy task reports its phases when it ends. Until then, its copy is known from its progress, and its start from the story. */
 function withCopy(d: Deployment): Deployment['phases'] {
   const open = d.phases.at(-1);
-  if (d.status !== 'deploying' || open === undefined || open.name !== 'place' || open.ended_at !== null || d.node_id === null)
-    return d.phases;
-  const assigned = lastEvent(d, 'deploying')?.at ?? open.started_at;
+  if (d.status !== 'deploying' || open === undefined || open.name !== 'place' || d.node_id === null) return d.phases;
+  const assigned = open.ended_at ?? lastEvent(d, 'deploying')?.at ?? open.started_at;
   const placed = { ...open, ended_at: assigned };
   const copying = d.progress?.datasets.some((one) => one.step !== 'done') === true;
   return [...d.phases.slice(0, -1), placed, { name: copying ? 'copy' : 'start', started_at: assigned, ended_at: null }];
 }
 
-const lastEvent = (d: Deployment, kind: string): DeploymentEvent | undefined => d.events.findLast((event) => event.kind === kind);
+const lastEvent = (d: Deployment, ...kinds: string[]): DeploymentEvent | undefined =>
+  d.events.findLast((event) => kinds.includes(event.kind));
 
 function textOf(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
   if (step.state === 'failed') return { detail: d.error?.code ?? 'failed', live: '' };
@@ -76,10 +76,8 @@ function textOf(step: Step, d: Deployment): Pick<Step, 'detail' | 'live'> {
     case 'copy':
       return copyText(step, d);
     case 'start':
-      return {
-        detail: step.state === 'done' && d.host_ip !== null ? `the container answers at ${d.host_ip}:${d.host_port}` : '',
-        live: '',
-      };
+      if (step.state === 'running') return { detail: lastEvent(d, 'deploying', 'task_claimed')?.message ?? '', live: '' };
+      return { detail: d.host_ip === null ? '' : `the container answers at ${d.host_ip}:${d.host_port}`, live: '' };
     case 'route':
       return {
         detail:

@@ -104,5 +104,13 @@ export const refusalMessage = (host: string, refusal: ClaimRefusal): string =>
   refusal.rule === 'taken'
     ? `another project already has ${host}`
     : `another project had ${host} until recently; it is kept for that project until ${new Date(refusal.until).toISOString()}, because ` +
-      'browsers of its visitors still hold cookies for it. Choose another one, take it back in the project that had it, or ask an operator, ' +
-      'who can free it with DOMAIN_QUARANTINE (docs/domains.md)';
+      'browsers of its visitors still hold cookies for it. Choose another one, take it back in the project that had it, or ask an admin, ' +
+      'who can free it with `berth domain free` (docs/domains.md)';
+
+/** The custom domain and the domain prefix that an admin can mean by `given`: a host in any spelling, or a prefix alone. */
+export function hostMeant(given: string, baseDomain: string): { domain: string; prefix: string | null } {
+  const name = normalDomain(given);
+  const label = name.includes('.') ? name.slice(0, -baseDomain.length - 1) : name;
+  const domain = name.includes('.') ? name : `${name}.${baseDomain}`;
+  return { domain, prefix: domain === `${label}.${baseDomain}` && !label.includes('.') ? label : null };
+}

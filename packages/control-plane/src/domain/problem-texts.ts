@@ -73,7 +73,11 @@ export function ofNode(node: Node, isOnline: boolean | null, projects: readonly 
     const seen = {
       title: `${its} is offline`,
       detail: since,
-      advice: 'Check the machine, its network and the agent (systemctl status berth-agent). If it does not come back, delete the node.',
+      advice:
+        "Check the machine, its network and the agent (systemctl status 'berth-agent*'). " +
+        (node.role === 'builder'
+          ? 'If it never comes back: berth node delete --force.'
+          : 'If it never comes back, move its projects, then delete it (docs/disasters.md, “A node is gone”).'),
       path,
       project_ids,
       runs: [...projects],

@@ -77,7 +77,7 @@ export function secretsProblem({ count, bytes }: { count: number; bytes: number 
 export const envHasName = (name: string): DomainError =>
   new DomainError(
     'env_conflict',
-    `the project has an environment variable ${name}: remove it, or move it with POST …/secrets/${name}/import`,
+    `the project has an environment variable ${name}: remove it, or move it: berth secret import ${name} (POST …/secrets/${name}/import)`,
     [{ field: 'name', rule: 'env_conflict', message: 'is the name of an environment variable' }],
   );
 

@@ -391,6 +391,11 @@ export type RouteStore = {
 export type DomainStore = {
   /** Removes domains and domain prefixes whose quarantine is over. Returns the number of rows of domains. */
   sweep(now: number): Promise<number>;
+  /**
+   * Ends the quarantine of a host, and of the prefix that has this host. Throws not_found (neither is kept), wrong_state (a project has or
+   * serves it).
+   */
+  free(host: { domain: string; prefix: string | null }, now: number): Promise<void>;
 };
 
 export type UserStore = {

@@ -532,7 +532,7 @@ function pullFailure({ facts }: Draft, d: DeploymentRecord, error: Failure): Fai
   const why = `its image was pushed to ${moved.from}, and REGISTRY_ADDR is ${moved.to} now`;
   return { ...error, message: `${error.message}; ${why}: copy the image to that registry, or deploy from source` };
 }
-const PULL_FAILURES: readonly FailureCode[] = ['image_pull_failed', 'registry_unreachable', 'registry_refused'];
+const PULL_FAILURES: readonly FailureCode[] = ['image_pull_failed', 'registry_unreachable', 'registry_failed', 'registry_refused'];
 
 function routeConfirmed(draft: Draft, d: DeploymentRecord, event: EventOf<'route_confirmed'>): void {
   if (!leadsThere(draft, d, event)) return;

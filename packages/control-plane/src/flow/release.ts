@@ -58,8 +58,12 @@ export const namesToDeploy = (d: DeploymentRecord, project: ProjectRecord): (key
   undeployedNames(d, project).filter((name) => d.rolled_back?.set_aside[name] !== digestOf(project[name]));
 
 type Rollback = { settings: ProjectSettings; release: DeploymentRecord; live: DeploymentRecord | null };
-/** Returns what the rollback leaves behind; null if nothing serves, and if it only takes an earlier rollback back. */
+/**
+ * Returns what the rollback leaves behind; null if nothing serves, and if it only takes an earlier rollback back. A rollback to the
+ * release that serves, for example away from a dead node, leaves nothing behind.
+ */
 export function rolledBack({ settings, release, live }: Rollback, project: ProjectRecord): RolledBack | null {
+  if (live?.id === release.id || live?.rollback_of === release.id) return live.rolled_back;
   if (live === null || live.rolled_back?.from === release.generation) return release.rolled_back;
   return {
     from: live.generation,

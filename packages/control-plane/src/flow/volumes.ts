@@ -40,7 +40,9 @@ export function volumesAway(draft: Draft, pin: VolumeCopy | null): { code: Failu
   const what = copyText(pin, bytesText);
   const node = draft.node(pin.node_id);
   if (node === undefined) {
-    const why = `${what}: that node was deleted. Berth starts the project with its data only: add the machine with its disk as a node again`;
+    const why =
+      `${what}: that node was deleted. Berth starts the project with its data only: add the machine with its disk as a node again, or put ` +
+      `the folders from a backup on another node (docs/disasters.md, “A node is gone”; project ${pin.project_id}, copy ${pin.id})`;
     return { code: 'volume_unreachable', why, plain: why };
   }
   if (isOnline(node, now, limits)) return null;

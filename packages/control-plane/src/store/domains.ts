@@ -7,7 +7,8 @@ import { DomainError, type FieldProblem } from '../domain/errors.ts';
 import type { DomainStore } from '../domain/stores.ts';
 import type { Claiming } from './claiming.ts';
 import type { Tx } from './engine/tables.ts';
-import { sweepPrefixes } from './prefixes.ts';
+import { writeEvents } from './events.ts';
+import { freePrefix, sweepPrefixes } from './prefixes.ts';
 
 /** Most domains that a project can give up within the quarantine: each one keeps a row. */
 export const MAX_KEPT = 200;
@@ -113,6 +114,20 @@ async function everRan(tx: Tx, projectId: string): Promise<boolean> {
 }
 
 export const createDomainStore = ({ db, newId, quarantineMs }: Claiming): DomainStore => ({
+  free: ({ domain, prefix }, now) =>
+    db.write(async (tx) => {
+      await db.capabilities.lockName(tx, `domain:${domain}`);
+      const released = await tx.deleteFrom('domain_claims').where('host', '=', domain).where('released_at', 'is not', null).execute();
+      const freed = prefix === null ? false : await freePrefix(db, tx, prefix);
+      if (released.every(({ numDeletedRows }) => numDeletedRows === 0n) && !freed) {
+        const claim = tx.selectFrom('domain_claims').select('host').where('host', '=', domain);
+        if ((await claim.executeTakeFirst()) !== undefined) throw new DomainError('wrong_state', `a project has the domain ${domain} now`);
+        throw new DomainError('not_found', `${domain} is not kept for a project`);
+      }
+      const message = `host ${domain} is not kept for its last project any more`;
+      await writeEvents(db, tx, [{ at: now, kind: 'host.freed', message }]);
+    }),
+
   async sweep(now) {
     await sweepPrefixes({ db, newId, quarantineMs }, now);
     // A control plane of an earlier version deletes projects and does not know their domains.

@@ -83,6 +83,15 @@ export async function releasePrefixes(tx: Tx, projectId: string, prefixes: reado
   }
 }
 
+/** Ends the quarantine of a prefix. Returns whether it was kept. Throws wrong_state if a project has or serves it. */
+export async function freePrefix(db: Database, tx: Tx, prefix: string): Promise<boolean> {
+  await lockPrefix(db, tx, prefix);
+  const use = await prefixUse(tx, prefix, null);
+  if (use !== null) throw new DomainError('wrong_state', `${use} (${prefix})`);
+  const claim = await tx.deleteFrom('prefix_claims').where('prefix', '=', prefix).returning('prefix').executeTakeFirst();
+  return claim !== undefined;
+}
+
 /** Releases all prefixes of a project that is removed. */
 export async function releaseAllPrefixes(tx: Tx, projectId: string, now: number): Promise<void> {
   const held = await tx

@@ -234,3 +234,39 @@ test('cors_origins are stored as browsers send them, reach the gateway at once, 
   expect((await set([])).status).toBe(200);
   await waitFor('the policy has none', async () => (await inPolicy()) === undefined);
 });
+
+test('an admin frees a prefix and a domain that are kept, in any spelling, and the audit log and the feed say so', async () => {
+  const world = await createWorld(api);
+  const id = await createProject(api, { name: 'leaving', domain_prefix: 'leaving', domains: ['leaving.example.com'] });
+  await world.live(id);
+  const take = async (more: object): Promise<number> =>
+    (
+      await api.call('createProject', {
+        body: { git_url: 'https://git.example.com/x.git', name: 'taking', domain_prefix: 'taking', ...more },
+      })
+    ).status;
+  const free = (host: string, as: 'developer' | 'admin' = 'admin'): ReturnType<Api['call']> =>
+    api.call('freeHost', { params: { host }, as });
+  const rename = (domain_prefix: string): ReturnType<Api['call']> =>
+    api.call('patchProject', { params: { id }, body: { domain_prefix, domains: [] } });
+  // In use, and then served until the next deployment is live.
+  expect((await free('leaving.berth.localhost')).json['code']).toBe('wrong_state');
+  expect((await free('leaving.example.com')).json['code']).toBe('wrong_state');
+  expect((await rename('left')).status).toBe(200);
+  expect((await free('leaving')).json['code']).toBe('wrong_state');
+  await world.live(id);
+  expect([await take({ domain_prefix: 'leaving' }), await take({ domains: ['leaving.example.com'] })]).toEqual([409, 409]);
+  expect((await free('leaving', 'developer')).status).toBe(403);
+  expect((await free('Leaving.Berth.localhost.')).status).toBe(204);
+  expect((await free('LEAVING.example.com')).status).toBe(204);
+  expect((await free('leaving')).json['code']).toBe('not_found');
+  expect(await take({ domain_prefix: 'leaving', domains: ['leaving.example.com'] })).toBe(201);
+  const audit = (await api.call('audit', { query: { limit: 200 }, as: 'admin' })).json['items'] as Record<string, unknown>[];
+  const freed = audit.filter(({ action, outcome }) => action === 'freeHost' && outcome === 'done').map(({ target }) => String(target));
+  expect(freed.toSorted()).toEqual(['leaving.berth.localhost', 'leaving.example.com']);
+  const events = (await api.call('events', { query: { limit: 1000 } })).json['items'] as { kind: string; message: string }[];
+  expect(events.filter(({ kind }) => kind === 'host.freed').map(({ message }) => message.split(' ')[1])).toEqual([
+    'leaving.berth.localhost',
+    'leaving.example.com',
+  ]);
+});

@@ -311,6 +311,20 @@ test.each([
   if (status === 403) expect(reply.json['code']).toBe('forbidden');
 });
 
+test.each([
+  ['ann%40example.com', 200],
+  ['vera%40example.com', 403],
+  ['%', 403],
+  ['', 403],
+])('begins a session for the chosen account only: X-Session-Account: %s is %i', async (account, status) => {
+  const headers = { 'x-forwarded-user-assertion': await assertion(), 'x-session': 'cookie', 'x-session-account': account };
+  const answer = await api.server.inject({ method: 'POST', url: '/api/auth/exchange', headers });
+  expect(answer.statusCode).toBe(status);
+  if (status === 200) return;
+  expect(answer.headers['set-cookie']).toBeUndefined();
+  expect(answer.json()).toMatchObject({ code: 'forbidden', detail: expect.stringContaining('nobody was signed in') });
+});
+
 describe('bare identity headers', () => {
   test.each(['x-forwarded-user', 'x-forwarded-email', 'remote-user', 'x_forwarded_user', 'x-forwarded-user_assertion'])(
     '%s is ignored',

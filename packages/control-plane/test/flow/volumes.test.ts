@@ -70,6 +70,9 @@ describe('a later deployment', () => {
     expect([plan.createTasks, plan.volumes, stateOf(plan, next.id)]).toEqual([[], [], null]);
     expect(why(plan)).toContain(text);
   });
+  it('names the ids with which a backup of the folders can be used on another node, when the node was deleted', () => {
+    expect(why(tick({ volumes: [copy], nodes: [builder(), away] }))).toMatch(/from a backup on another node .*project p1, copy v1\)/);
+  });
 });
 
 describe('a drain moves the volumes', () => {

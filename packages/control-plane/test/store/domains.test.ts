@@ -152,7 +152,7 @@ test('a prefix of a project that ran and moved is kept for it, and its own retur
   expect((refused as DomainError).message).not.toContain('moved');
   // Why, and what to do.
   expect((refused as DomainError).message).toMatch(
-    /still hold cookies.*Choose another one, take it back in the project.*DOMAIN_QUARANTINE/,
+    /still hold cookies.*Choose another one, take it back in the project.*ask an admin.*berth domain free/,
   );
   const other = await projectIn(stores, 'elsewhere');
   expect(await codeOf(stores.projects.patch(other.id, { domain_prefix: 'shop' }, NOW + DAY))).toBe('domain_prefix_taken');

@@ -43,3 +43,11 @@ export function endLogin(value: string): boolean {
 /** Whether another account used this dashboard last. */
 export const isOtherAccount = (email: string): boolean => (stored(LAST) ?? email) !== email;
 export const usedAccount = (email: string): void => store(LAST, email);
+
+const REFUSED = 'berth.refused';
+/**
+ * Whether the session in the cookie is one that the person did not choose, and could not be ended yet. A page that is loaded again must
+ * not use it.
+ */
+export const isRefused = (): boolean => stored(REFUSED) === 'yes';
+export const setRefused = (refused: boolean): void => store(REFUSED, refused ? 'yes' : 'no');

@@ -11,7 +11,8 @@ import { Note, Waiting } from '../ui/feedback.tsx';
 import { Centered, Row } from '../ui/layout.tsx';
 import { Text } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
-import { SignIn, SignInDialog } from './sign-in.tsx';
+import { isRefused } from './begun.ts';
+import { RefusedSession, SignIn, SignInDialog } from './sign-in.tsx';
 
 const Me = createContext<User | null>(null);
 
@@ -68,6 +69,7 @@ export function Session({ children }: { children: ReactNode }) {
       </Centered>
     );
   }
+  if (isRefused()) return <RefusedSession />;
   return (
     <Me value={me.data}>
       {/* For the same person the page stays, so that no typed text is lost. Somebody else gets a new one. */}

@@ -1,4 +1,5 @@
 /** Sign-in by password or by the gateway. */
+import { ApiError } from '@berth/wire/client';
 import { useEffect, useState } from 'react';
 import { call, exchange, gatewayPerson } from '../api/client.ts';
 import { reportSignIn } from '../api/connection.ts';
@@ -6,9 +7,9 @@ import { queries, useAsk } from '../api/queries.ts';
 import { OutAnchor } from '../ui/text.tsx';
 import { Problem } from '../parts/problem.tsx';
 import { Button, LinkButton } from '../ui/controls.tsx';
-import { beginLogin, endLogin, isOtherAccount, usedAccount } from './begun.ts';
+import { beginLogin, endLogin, isOtherAccount, setRefused, usedAccount } from './begun.ts';
 import { Centered, Column, Panel } from '../ui/layout.tsx';
-import { Ghost } from '../ui/feedback.tsx';
+import { Ghost, Waiting } from '../ui/feedback.tsx';
 import { Dialog } from '../ui/overlay.tsx';
 import { TextField } from '../ui/text-field.tsx';
 import { Text, Title } from '../ui/text.tsx';
@@ -45,6 +46,37 @@ const gatewayLogin = (value: string): string => {
   return `/_oauth/login?redirect=${encodeURIComponent(back.href)}`;
 };
 
+/** Ends the session of an account that the person did not choose. */
+async function endRefused(): Promise<void> {
+  try {
+    await call('logout', {});
+  } catch (problem) {
+    // It has ended already.
+    if (!(problem instanceof ApiError && problem.status === 401)) throw problem;
+  }
+  setRefused(false);
+}
+
+/** In the place of a page, while the cookie has the session of an account that the person did not choose. */
+export function RefusedSession() {
+  const [error, setError] = useState<unknown>(null);
+  const end = (): void => {
+    setError(null);
+    endRefused().then(() => queries.resetQueries(), setError);
+  };
+  // Once, at the beginning.
+  useEffect(end, []);
+  return (
+    <Centered>
+      {error === null ? (
+        <Waiting what="the sign-in" />
+      ) : (
+        <Problem error={error} what="Signing out of an account that you did not choose" again={end} />
+      )}
+    </Centered>
+  );
+}
+
 /** `over`: the form stands over a page of this person, which must stay. The gateway's login then opens in a tab of its own. */
 function SignInForm({ over }: { over?: string }) {
   const methods = useAsk('authMethods', {});
@@ -70,15 +102,18 @@ function SignInForm({ over }: { over?: string }) {
   /** Only a login that this browser began, of the account that it used last, signs in without a question. */
   async function arrive(isBegun: boolean): Promise<void> {
     const email = await gatewayPerson();
-    if (email !== null && (!isBegun || isOtherAccount(email))) setAsked(email);
-    else if (isBegun) await byGateway(email);
+    if (email === null) {
+      if (isBegun) setError(new Error('The gateway does not say whose session this browser has. Sign in again.'));
+    } else if (!isBegun || isOtherAccount(email)) setAsked(email);
+    else await byGateway(email);
   }
-  const byGateway = (email: string | null): Promise<void> =>
+  /** The session of the gateway can change meanwhile. The server then signs in nobody; one of an earlier version does not check. */
+  const byGateway = (email: string): Promise<void> =>
     run(async () => {
-      const { answer } = await exchange('exchange', { headers: COOKIE });
-      // The session of the gateway changed meanwhile.
-      if (email !== null && answer.user.email !== email) {
-        await call('logout', {});
+      const { answer } = await exchange('exchange', { headers: { ...COOKIE, 'x-session-account': encodeURIComponent(email) } });
+      if (answer.user.email !== email) {
+        setRefused(true);
+        await endRefused();
         throw new Error(`The gateway signed in ${answer.user.email} instead of ${email}. Delete the cookies of this site, then try again.`);
       }
       usedAccount(answer.user.email);
@@ -89,6 +124,8 @@ function SignInForm({ over }: { over?: string }) {
     setError(null);
     try {
       await signIn();
+      // The cookie is of this person now.
+      setRefused(false);
       reportSignIn();
       await queries.invalidateQueries();
     } catch (problem) {

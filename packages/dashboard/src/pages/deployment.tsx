@@ -321,7 +321,7 @@ function Why({ deployment }: { deployment: Deployment }) {
                 <Status mark="bad">{row.reason ?? 'refused'}</Status>
               ),
           },
-          { head: 'Score', number: true, cell: (row) => row.score.toFixed(2) },
+          { head: 'Score', number: true, cell: (row) => (row.eligible ? row.score.toFixed(2) : '–') },
           { head: 'Datasets there', number: true, cell: (row) => row.cached_dataset_count },
           { head: 'To copy', number: true, cell: (row) => bytesText(row.missing_bytes) },
           { head: 'Free', number: true, wide: true, cell: (row) => bytesText(row.free_storage_bytes) },

@@ -99,6 +99,16 @@ function Loaded({ node }: { node: Node }) {
           </Text>
         </Note>
       )}
+      {node.status === 'offline' && (
+        <Note tone="bad" title="The node does not report">
+          <Text>
+            Nothing moves by itself, and its routes stay, because a silent machine may still serve. Start the machine or its agent:{' '}
+            <Code>systemctl status 'berth-agent*'</Code>.
+            {node.role === 'deploy' &&
+              ' If it never comes back, first restart each of its projects, which starts it on another node. Volumes stay on its disk. Then delete the node.'}
+          </Text>
+        </Note>
+      )}
       {node.address_taken && (
         <Note tone="warn" title="Another machine has the address of this node">
           <Column gap="sm">
@@ -107,7 +117,7 @@ function Loaded({ node }: { node: Node }) {
                 {node.address_taken.hostname}
               </PageLink>{' '}
               is online at {node.host_ip}. A route of this node ends when a container of that one gets its port. If this machine never comes
-              back, delete the node, then deploy its projects again:
+              back, move the projects that still serve, delete the node, then deploy the others again:
             </Text>
             <Command words={['node', 'delete', node.id, '--force']} />
           </Column>

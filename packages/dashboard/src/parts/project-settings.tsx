@@ -230,7 +230,10 @@ function SettingsForm({ project, etag }: { project: Project; etag: string | null
       <GitAccess project={project} />
       <Panel title="Delete the project" id="delete">
         <Column gap="sm">
-          <Text>Its containers are removed and its address is free again. Volumes stay on their node until an admin deletes them.</Text>
+          <Text>
+            Its containers are removed. If it ran, its prefix and its domains stay reserved for DOMAIN_QUARANTINE (7 days by default), also
+            if you create it again. Volumes stay on their node until an admin deletes them.
+          </Text>
           <Row>
             <Button
               look="danger"

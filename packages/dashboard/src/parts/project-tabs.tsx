@@ -406,7 +406,7 @@ export function Data({ project: shown }: Tab) {
                       <Status mark="bad">{row.reason ?? 'refused'}</Status>
                     ),
                 },
-                { head: 'Score', number: true, cell: (row) => row.score.toFixed(2) },
+                { head: 'Score', number: true, cell: (row) => (row.eligible ? row.score.toFixed(2) : '–') },
                 { head: 'Datasets there', number: true, wide: true, cell: (row) => row.cached_dataset_count },
                 { head: 'To copy', number: true, cell: (row) => bytesText(row.missing_bytes) },
                 {

@@ -15,6 +15,8 @@ import type { Caller, Callers } from './callers.ts';
 /** Lifetime in seconds of the cookie and of the token in it. The session can end earlier. */
 export const COOKIE_SECONDS = 7 * 86_400;
 const REQUEST_HEADER = 'x-session';
+/** The account that the person chose, percent-encoded. The session of the gateway can change between the question and the sign-in. */
+const ACCOUNT_HEADER = 'x-session-account';
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** Another host of the site can set cookies of this name over http. Each costs a check. */
 const MAX_TRIED = 32;
@@ -24,6 +26,8 @@ export type SessionCookies = {
   callerOf(request: FastifyRequest, callers: Pick<Callers, 'user'>): Promise<Caller>;
   /** Whether the answer to this sign-in is a cookie. */
   isWanted(request: FastifyRequest): boolean;
+  /** Throws forbidden if the request names another account. */
+  mustBeFor(request: FastifyRequest, email: string): void;
   /** Sets the cookie. Returns the answer without tokens, so that no script of the page can read them. */
   give(reply: FastifyReply, answer: LoginAnswer): LoginAnswer;
   clear(reply: FastifyReply): void;
@@ -61,6 +65,15 @@ export function createSessionCookies(publicUrl: string): SessionCookies {
     },
     isWanted: (request) =>
       request.headers[REQUEST_HEADER] === 'cookie' || (request.headers.authorization === undefined && tokensOf(request).length > 0),
+    mustBeFor({ headers }, email) {
+      const wanted = headers[ACCOUNT_HEADER];
+      if (wanted === undefined || wanted === encodeURIComponent(email)) return;
+      throw new DomainError(
+        'forbidden',
+        `the session of the gateway is of ${email}, not of the account that you chose; nobody was signed in. ` +
+          'Delete the cookies of this site, then sign in again',
+      );
+    },
     give(reply, answer) {
       void reply.header('set-cookie', `${name}=${answer.token}; ${attributes}; Max-Age=${COOKIE_SECONDS}`);
       return { ...answer, token: '', refresh_token: '', expires_in: COOKIE_SECONDS };

@@ -106,6 +106,7 @@ export function authRoutes(route: Define, deps: AuthRouteDeps): void {
     if (from === 'same-site' || from === 'cross-site')
       throw new DomainError('forbidden', 'a page of another origin must not sign in its visitor');
     const { email, origin, provenAt } = await identityOf(request);
+    cookies.mustBeFor(request, email);
     request.audited = { user: email, via: 'gateway' };
     return begin(await userFor(email, provenAt), origin, { request, reply });
   });

@@ -1,11 +1,19 @@
-/** Shows where the custom domains of a project lead, and their certificates. */
+/** Shows where the custom domains of a project lead, and their certificates. Frees hosts that are kept for their last project. */
+import { hostMeant } from '../../domain/domains.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
 import { certificateView, time } from '../views.ts';
 
-export function domainRoutes(route: Define, { stores, settings, source, certificates, checkDns }: ApiDeps): void {
+export function domainRoutes(route: Define, { stores, settings, source, certificates, checkDns, changes, now }: ApiDeps): void {
   const { protocol, port } = new URL(settings.publicUrl);
   const urlOf = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
+
+  route('freeHost', async ({ params, request }) => {
+    const host = hostMeant(params.host, settings.baseDomain);
+    request.audited = { target: host.domain };
+    await stores.domains.free(host, now());
+    changes.notify('policy', 'events');
+  });
 
   route('projectDomains', async ({ params }) => {
     const project = await stores.projects.get(params.id);
