@@ -72,6 +72,20 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     await parts.git.allowAnySha(name, false);
     expect(await build({ git_url: url, commit: sha })).toMatchObject({ code: 'git_commit_refused' });
   });
+  it('a build with much output succeeds while the control plane takes no lines, and none of them is lost', {
+    timeout: 120_000,
+  }, async () => {
+    const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUN seq 1 60000 | sed s/^/line/\nRUN echo the end\nCMD ["true"]\n' });
+    site.plane.fail = { match: /\/logs$/, status: 503 };
+    const before = site.plane.requests.length;
+    const { task } = site.plane.give(buildTask({ image_repository: `${parts.registry.address}/app`, git_url: url }));
+    await until('several tries to send lines', () => site.plane.requests.slice(before).filter((name) => name.endsWith('/logs')).length > 5);
+    site.plane.fail = null;
+    expect(await site.plane.reported(task.id, 90_000)).toMatchObject({ status: 'completed' });
+    const lines = site.plane.state(task.id).lines.map(({ text }) => text);
+    expect(lines.filter((text) => /^line\d+$/.test(text))).toEqual(Array.from({ length: 60_000 }, (_, i) => `line${i + 1}`));
+    expect(lines).toContain('the end');
+  });
   it('a missing Dockerfile, or one outside the repository, fails', async () => {
     const { url } = await repo({ 'README.md': 'x', 'sub/Dockerfile': GOOD });
     expect(await build({ git_url: url })).toMatchObject({ code: 'dockerfile_missing' });
