@@ -1,5 +1,6 @@
 /** Builds that fail, with real git, buildx and registry: each has its own code and message, and the workspace is removed. */
 import { execOk } from '@berth/kit/exec';
+import { randomUUID } from 'node:crypto';
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { processesOf } from '@berth/testbed/process';
@@ -75,7 +76,9 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
   it('a build with much output succeeds while the control plane takes no lines, and none of them is lost', {
     timeout: 120_000,
   }, async () => {
-    const { url } = await repo({ Dockerfile: 'FROM busybox:stable\nRUN seq 1 60000 | sed s/^/line/\nRUN echo the end\nCMD ["true"]\n' });
+    // No cache has the step.
+    const Dockerfile = `FROM busybox:stable\nRUN seq 1 60000 | sed s/^/line/ # ${randomUUID()}\nRUN echo the end\nCMD ["true"]\n`;
+    const { url } = await repo({ Dockerfile });
     site.plane.fail = { match: /\/logs$/, status: 503 };
     const before = site.plane.requests.length;
     const { task } = site.plane.give(buildTask({ image_repository: `${parts.registry.address}/app`, git_url: url }));
