@@ -76,8 +76,9 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
   it('a build with much output succeeds while the control plane takes no lines, and none of them is lost', {
     timeout: 120_000,
   }, async () => {
-    // No cache has the step.
-    const Dockerfile = `FROM busybox:stable\nRUN seq 1 60000 | sed s/^/line/ # ${randomUUID()}\nRUN echo the end\nCMD ["true"]\n`;
+    // No cache has the steps, and their output is more than one message of the builder and its pipe hold.
+    const steps = ['a', 'b', 'c'].map((name) => `RUN seq 1 50000 | sed s/^/${name}/ # ${randomUUID()}\n`);
+    const Dockerfile = `FROM busybox:stable\n${steps.join('')}RUN echo the end\nCMD ["true"]\n`;
     const { url } = await repo({ Dockerfile });
     site.plane.fail = { match: /\/logs$/, status: 503 };
     const before = site.plane.requests.length;
@@ -86,7 +87,8 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     site.plane.fail = null;
     expect(await site.plane.reported(task.id, 90_000)).toMatchObject({ status: 'completed' });
     const lines = site.plane.state(task.id).lines.map(({ text }) => text);
-    expect(lines.filter((text) => /^line\d+$/.test(text))).toEqual(Array.from({ length: 60_000 }, (_, i) => `line${i + 1}`));
+    const wanted = ['a', 'b', 'c'].flatMap((name) => Array.from({ length: 50_000 }, (_, i) => `${name}${i + 1}`));
+    expect(lines.filter((text) => /^[abc]\d+$/.test(text))).toEqual(wanted);
     expect(lines).toContain('the end');
   });
   it('a missing Dockerfile, or one outside the repository, fails', async () => {

@@ -123,11 +123,13 @@ export const GIT_ROUTES = {
     path: '/api/projects/:id/git-token',
     who: 'developer',
     scope: 'project',
-    summary: 'Set the token with which Berth reads the repository over https; no answer contains the token',
+    summary:
+      'Set the token with which Berth reads the repository over https; no answer contains it; `If-Match` takes the ETag of the project',
     params: ByName,
     body: GitTokenSet,
     status: 200,
     answer: GitToken,
+    locked: true,
   },
   getGitToken: {
     method: 'GET',

@@ -29,7 +29,7 @@ function movingPortsText({ containers }: Node): string | null {
   return projects.length === 0 ? null : `${projects.length}, until berth restart PROJECT: ${projects.join(', ')}`;
 }
 
-const missingText = (cli: Cli, { missing_since }: NodeVolumes): string =>
+const missingText = (cli: Cli, { missing_since }: Pick<NodeVolumes, 'missing_since'>): string =>
   missing_since === null || missing_since === undefined ? '' : `, missing (last seen ${ago(missing_since, cli.io.now())})`;
 const nodeText = (cli: Cli, node: Node): string =>
   record([
@@ -174,7 +174,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'node disk',
     subject: NODE,
     docs: { bytes: 'room to make, such as 20GiB' },
-    text: (_, { disk, ...view }) =>
+    text: (cli, { disk, ...view }) =>
       [
         record([
           ['disk', disk === null ? 'not reported' : `${bytes(disk.free)} free of ${bytes(disk.total)}`],
@@ -189,7 +189,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
         ...(view.wanted_bytes === 0 ? [] : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
         ...view.volumes.map(
           (v) =>
-            `volume: ${v.project}/${v.name} (${sizeOf(v.bytes) ?? 'not counted'})${v.kept_of_deleted ? ', kept, project deleted' : ''}`,
+            `volume: ${v.project}/${v.name} (${sizeOf(v.bytes) ?? 'not counted'})${v.kept_of_deleted ? ', kept, project deleted' : ''}${missingText(cli, v)}`,
         ),
       ].join('\n'),
   }),

@@ -3,7 +3,7 @@ import { ROUTES } from '@berth/wire/routes';
 import type { DeployKey, GitHost, GitToken } from '@berth/wire/git';
 import { confirmed, readValue } from '../ask.ts';
 import type { Cli } from '../cli.ts';
-import { usage } from '../problem.ts';
+import { refused, usage } from '../problem.ts';
 import { record, table } from '../output/text.ts';
 import { ago } from '../output/units.ts';
 import { argument, type Command } from './command.ts';
@@ -87,11 +87,16 @@ export const GIT_COMMANDS: readonly Command[] = [
     aboutProject: true,
     routes: ['putGitToken'],
     async run(cli, [named], options) {
-      const project = await cli.project(named);
-      const token = await readValue(cli.io, 'Git token', true);
+      const { id } = await cli.project(named);
+      const client = cli.client();
+      const { answer: project, etag } = await client.exchange('getProject', { params: { id } });
+      if (project === null) throw refused('not_found', 'the project is gone');
+      const token = await readValue(cli.io, `Git token for ${project.git_url}`, true);
       if (token === '') throw usage('the token is empty', 'give it on standard input: berth git-token set < FILE');
       const body = { token, ...tokenFlags.read(options) };
-      const answer = await cli.client().call('putGitToken', { params: { id: project.id }, body });
+      // A token goes to the address that its owner has seen, and to no other one.
+      const headers = etag === null ? {} : { headers: { 'if-match': etag } };
+      const answer = await client.call('putGitToken', { params: { id }, body, ...headers });
       cli.print(answer, () => `set the git token of ${project.name} for ${answer.host}`);
     },
   },

@@ -1,6 +1,7 @@
 /** Interfaces to the tables of git access. Implemented in store/git/. */
 import type { HostKeyChange, StoredKey } from './git-hosts.ts';
 import type { HostKey } from './git-hosts.ts';
+import type { ProjectRecord } from './records.ts';
 
 /** `sealed`: the private key, sealed by the vault. */
 export type DeployKeyRecord = { project_id: string; public_key: string; fingerprint: string; sealed: string; created_at: number };
@@ -25,10 +26,10 @@ export type GitTokenRecord = {
 export type GitTokenStore = {
   get(projectId: string): Promise<GitTokenRecord | null>;
   /**
-   * Replaces the token of the project. `hostOf` runs inside the transaction with the current git_url and throws to reject. Throws
+   * Replaces the token of the project. `guard` runs inside the transaction with the current project and throws to reject. Throws
    * not_found, being_deleted.
    */
-  put(record: Omit<GitTokenRecord, 'host'>, hostOf: (gitUrl: string) => string): Promise<GitTokenRecord>;
+  put(record: GitTokenRecord, guard?: (present: ProjectRecord) => void): Promise<GitTokenRecord>;
   /** Throws not_found. */
   remove(projectId: string, now: number): Promise<void>;
 };

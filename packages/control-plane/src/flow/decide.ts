@@ -36,7 +36,7 @@ export type Write = (plan: Plan) => Promise<'committed' | 'stale'>;
 
 export type Decider = {
   /**
-   * `write` replaces the plain commit. `release`: read before each decision; its datasets are read too. Throws busy after MAX_TRIES stale
+   * `write` replaces the plain commit. `release`: read for each decision; its datasets are read too. Throws busy after MAX_TRIES stale
    * decisions.
    */
   decide(
@@ -73,7 +73,10 @@ export function createDecider(deps: DriverDeps): Decider {
         if (attempt > 0) await pause(attempt - 1);
         const again = await release();
         const facts = await factsOf(projectId, again);
-        const plan = await decision(facts, again);
+        // Read again: a change that came before the facts may be missing in the first read, and makes no plan from these facts stale.
+        const present = again === null ? null : await release();
+        if (present?.id !== again?.id) continue;
+        const plan = await decision(facts, present);
         if (plan === null || isEmptyPlan(plan)) return;
         if ((await write(plan)) === 'committed') return notify(deps, plan, facts);
       }

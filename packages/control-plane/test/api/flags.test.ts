@@ -63,6 +63,7 @@ const LOCKED: Requests<With<'locked'>> = {
   putSecret: async () => ({ params: { id: await project(), name: 'B' }, body: { value: 'x' } }),
   deleteSecret: async () => ({ params: await secret() }),
   importSecret: async () => ({ params: { id: await project(), name: 'A' } }),
+  putGitToken: async () => of(await project(), { body: { token: 'abc' } }),
   patchDataset: async () => of(await dataset(), { body: named() }),
   deleteDataset: async () => of(await dataset()),
   patchUser: async () => of(await user(), { body: { role: 'developer' } }),

@@ -170,6 +170,39 @@ describe('a git token', () => {
     );
   });
 
+  it('does not go to another host than the one that it was set for', async () => {
+    const move = async (id: string): Promise<void> => {
+      const body = { git_url: 'https://git.evil.example/team/shop.git' };
+      expect((await api.call('patchProject', { params: { id }, body })).status).toBe(200);
+    };
+    let during = async (_id: string): Promise<void> => undefined;
+    await api.close();
+    api = await createApi({
+      stores: (real) => ({
+        ...real,
+        gitTokens: {
+          ...real.gitTokens,
+          async put(...given) {
+            await during(given[0].project_id);
+            return real.gitTokens.put(...given);
+          },
+        },
+      }),
+    });
+    const id = await project(HTTPS);
+    const etag = String((await api.call('getProject', { params: { id }, as: 'developer' })).headers['etag']);
+    const put = (headers: Record<string, string> = {}) => api.call('putGitToken', { params: { id }, body: { token: TOKEN }, headers });
+    during = move;
+    const moved = await put();
+    expect([moved.status, moved.json['code']]).toEqual([409, 'wrong_state']);
+    expect(moved.json['detail']).toContain('git.evil.example');
+    during = async () => undefined;
+    // The person read the project before it moved.
+    expect((await put({ 'if-match': etag })).status).toBe(412);
+    expect((await api.call('getGitToken', { params: { id } })).status).toBe(404);
+    const present = String((await api.call('getProject', { params: { id }, as: 'developer' })).headers['etag']);
+    expect((await put({ 'if-match': present })).json['host']).toBe('git.evil.example');
+  });
   it('does not reach a build of an earlier address', async () => {
     const id = await project(HTTPS);
     const node = await builder();

@@ -1,9 +1,10 @@
 /** Secrets of a project: write-only, bound to names that env does not have, changed by one person at a time with If-Match. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createKeyRing } from '../../src/secrets/key-ring.ts';
 import { createVault } from '../../src/secrets/vault.ts';
 import type { ProjectVault } from '../../src/domain/vault.ts';
-import { type Api, createApi, projectsNamed, type Input, type Reply, rulesOf, onceOnly } from './harness.ts';
+import { createWorld } from './deployed.ts';
+import { type Api, createApi, createProject, projectsNamed, type Input, type Reply, rulesOf, onceOnly } from './harness.ts';
 
 const CANARY = 'canary-3b91e7d0c5';
 let api: Api;
@@ -215,6 +216,34 @@ describe('import', () => {
     expect((await vaultOf(id)).open('secret:A', sealed?.sealed ?? '').toString()).toBe(CANARY);
     expect(await everything()).toContain('secret_set A (env) from its environment variable');
     expect(await everything()).not.toContain(CANARY);
+  });
+
+  test('also takes the value out of a rollback that is being requested', async () => {
+    let during = async (): Promise<void> => undefined;
+    const changing = await createApi({
+      stores: (real) => ({
+        ...real,
+        flow: {
+          ...real.flow,
+          async facts(...of) {
+            await during();
+            return real.flow.facts(...of);
+          },
+        },
+      }),
+    });
+    onTestFinished(() => changing.close());
+    const id = await createProject(changing, { env: { A: CANARY } });
+    const world = await createWorld(changing);
+    await world.live(id);
+    const second = await world.live(id);
+    during = async () => {
+      during = async () => undefined;
+      expect((await changing.call('importSecret', { params: { id, name: 'A' } })).status).toBe(201);
+    };
+    const reply = await changing.call('rollback', { params: { id }, body: { deployment_id: second } });
+    expect(reply.status, reply.text).toBe(201);
+    expect((await changing.stores.deployments.get(String(reply.json['id']))).settings.env).toEqual({});
   });
 
   test('of an absent variable is 404; of an empty one 422; with a stale ETag 412; none changes anything', async () => {

@@ -334,7 +334,7 @@ export function createPeople(
         await ask((api) => api.stores.hooks.put({ project_id: project.id, forge: 'gitea', secret: 'sealed' }, world.now()));
         // The token is for another host than the repository, so builds do not need it.
         const token = { project_id: project.id, username: null, sealed: 'sealed', api_url: null, set_by: null, set_at: world.now() };
-        if (hasTokens) await ask((api) => api.stores.gitTokens.put(token, () => 'other.example'));
+        if (hasTokens) await ask((api) => api.stores.gitTokens.put({ ...token, host: 'other.example' }));
         if (single) history.record({ type: 'single_writer', project: project.id });
         projects.set(project.id, name);
         everKnown.add(project.id);

@@ -13,6 +13,7 @@ import { errorOfLast, useChange } from './actions.tsx';
 import { Answer } from './answer.tsx';
 import { Command } from './command.tsx';
 import { fieldErrors, FormProblem, Problem } from './problem.tsx';
+import { useTagged } from './tagged.ts';
 import { Ago } from './time.tsx';
 
 type Props = { project: Project };
@@ -83,7 +84,9 @@ function DeployKey({ project }: Props) {
   );
 }
 
-function GitToken({ project }: Props) {
+function GitToken({ project: shown }: Props) {
+  // Only the address that the person sees gets the token.
+  const { project, headers } = useTagged(shown);
   const params = { id: project.id };
   const known = useAsk('getGitToken', { params });
   const reasonAgainst = useProjectReasons(project);
@@ -100,7 +103,9 @@ function GitToken({ project }: Props) {
     <Panel title="Git token" id="git-token" actions={<Command words={['git-token', 'set', project.name]} />}>
       <Column gap="sm">
         {isNone(known.error) ? (
-          <Text>For an address of https. Only the host of the git address gets the token; a new address with another host deletes it.</Text>
+          <Text>
+            For an address of https. Only the host of {project.git_url} gets the token; a new address with another host deletes it.
+          </Text>
         ) : (
           <Answer query={known} what="the git token">
             {(found) => (
@@ -131,7 +136,7 @@ function GitToken({ project }: Props) {
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            if (reason === null) void put.run({ params, body: { token, ...(username === '' ? {} : { username }) } });
+            if (reason === null) void put.run({ params, body: { token, ...(username === '' ? {} : { username }) }, ...headers });
           }}
         >
           <Column gap="sm">

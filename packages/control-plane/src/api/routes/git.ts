@@ -8,7 +8,9 @@ import { newSshKey } from '../ssh-keys.ts';
 import type { Agents } from '../agents.ts';
 import type { Define } from '../define.ts';
 import type { ApiDeps } from '../deps.ts';
+import { checkIfMatch } from '../etag.ts';
 import { keysByHost } from '../git-access.ts';
+import { projectEtag } from '../resource-etags.ts';
 import { time } from '../views.ts';
 
 export function gitRoutes(route: Define, { stores, vault, changes, now, agents }: ApiDeps & { agents: Agents }): void {
@@ -33,14 +35,20 @@ export function gitRoutes(route: Define, { stores, vault, changes, now, agents }
     changes.notify('events');
   });
 
-  route('putGitToken', async ({ params, body, user }) => {
+  route('putGitToken', async ({ params, body, user, ifMatch }) => {
     const { username = null, token, api_url = null } = body;
     if (api_url !== null) checkApiUrl(api_url);
     // Before the token is sealed, so that a refused request creates no key.
-    tokenHost((await stores.projects.get(params.id)).git_url);
+    const host = tokenHost((await stores.projects.get(params.id)).git_url);
     const sealed = await vault.seal(params.id, 'git-token', token);
-    const record = { project_id: params.id, username, sealed, api_url, set_by: user.email, set_at: now() };
-    const stored = await stores.gitTokens.put(record, tokenHost);
+    const record = { project_id: params.id, host, username, sealed, api_url, set_by: user.email, set_at: now() };
+    const stored = await stores.gitTokens.put(record, (present) => {
+      checkIfMatch(ifMatch, projectEtag(present, user.role));
+      if (tokenHost(present.git_url) === host) return;
+      // Somebody may have changed the address to get the token.
+      const why = `git_url is ${present.git_url} now, and the token was for ${host}; read the project and set the token again`;
+      throw new DomainError('wrong_state', why);
+    });
     changes.notify('events');
     return tokenView(stored);
   });

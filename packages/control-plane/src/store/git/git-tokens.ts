@@ -4,6 +4,7 @@ import { afterMove } from '../../domain/git-token.ts';
 import type { Database } from '../engine/database.ts';
 import type { Tx } from '../engine/tables.ts';
 import { type NewEvent, writeEvents } from '../events.ts';
+import { projectOf } from '../rows/project.ts';
 import { accessEvent, changingProject } from './project-row.ts';
 
 export const createGitTokenStore = (db: Database): GitTokenStore => ({
@@ -11,13 +12,13 @@ export const createGitTokenStore = (db: Database): GitTokenStore => ({
     return (await db.kysely.selectFrom('git_tokens').selectAll().where('project_id', '=', projectId).executeTakeFirst()) ?? null;
   },
 
-  put: (record, hostOf) =>
+  put: (row, guard) =>
     db.write(async (tx) => {
-      const project = await changingProject(db, tx, record.project_id);
-      const row = { ...record, host: hostOf(project.git_url) };
-      await tx.deleteFrom('git_tokens').where('project_id', '=', record.project_id).execute();
+      const project = await changingProject(db, tx, row.project_id);
+      guard?.(projectOf(project));
+      await tx.deleteFrom('git_tokens').where('project_id', '=', row.project_id).execute();
       await tx.insertInto('git_tokens').values(row).execute();
-      await writeEvents(db, tx, [accessEvent(project, 'git_token_set', `git token set for ${row.host}`, record.set_at)]);
+      await writeEvents(db, tx, [accessEvent(project, 'git_token_set', `git token set for ${row.host}`, row.set_at)]);
       return row;
     }),
 
