@@ -47,7 +47,6 @@ it('an image that is removed right after its pull is pulled again, and its confi
   expect(pulls).toBe(2);
 });
 
-<<<<<<< HEAD
 it.each([
   ['before its restart policy is set', new Error('docker update exited with 1: container not running')],
   ['while it is set', null],
@@ -62,7 +61,8 @@ it.each([
     .catch((e: unknown) => e);
   expect(failure).toMatchObject({ code: 'container_exited', detail: expect.stringContaining('exit code 7') });
   expect(engine.all()).toEqual([]);
-=======
+});
+
 it('a container that cannot be removed after a failure is named, and one that never started is not', async () => {
   const left: string[] = [];
   const gone = () => Promise.reject(new TaskFailure('engine_unavailable', 'no engine'));
@@ -72,7 +72,6 @@ it('a container that cannot be removed after a failure is named, and one that ne
   const early = agent({ list: gone, imageConfig: gone }, (c) => void left.push(c));
   await expect(early.begin(asked(), 1)).rejects.toThrow('no engine');
   expect(left).toHaveLength(1);
->>>>>>> main
 });
 
 describe('two agents with one identity', () => {

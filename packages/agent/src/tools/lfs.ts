@@ -173,18 +173,13 @@ async function download(
   authorization: string | null,
   options: LfsOptions,
 ): Promise<void> {
-<<<<<<< HEAD
   let at = checked(href, endpoint, pointer.name, options);
-  let headers: Record<string, string> = { ...header };
-=======
-  let at = checked(href, endpoint, pointer, options);
   let headers: Record<string, string>;
   try {
     headers = Object.fromEntries(new Headers(header));
   } catch (error) {
     throw invalidAddress(pointer, error);
   }
->>>>>>> main
   const hasOwn = Object.keys(header).some((name) => name.toLowerCase() === 'authorization');
   if (at.origin === endpoint.origin && authorization !== null && !hasOwn) headers = { ...headers, authorization };
   for (let hops = 0; ; hops += 1) {
@@ -193,11 +188,7 @@ async function download(
     if (answer.status >= 300 && answer.status < 400 && location !== null) {
       await answer.body?.cancel();
       if (hops === MAX_REDIRECTS) throw failure(`${pointer.name}: ${at.host} redirects more often than allowed`);
-<<<<<<< HEAD
-      const next = checked(new URL(location, at).href, at, pointer.name, options);
-=======
-      const next = checked(URL.parse(location, at.href)?.href ?? '', at, pointer, options);
->>>>>>> main
+      const next = checked(URL.parse(location, at.href)?.href ?? '', at, pointer.name, options);
       if (next.origin !== at.origin) headers = {};
       at = next;
       continue;
@@ -214,14 +205,8 @@ const invalidAddress = ({ name }: Pick<LfsPointer, 'name'>, cause?: unknown): Ta
 function checked(href: string, from: URL | null, name: string, { ownUrl, allowedHosts }: LfsOptions): URL {
   const url = URL.canParse(href) ? new URL(href) : null;
   const host = url === null ? null : gitHost(href.trim());
-<<<<<<< HEAD
-  if (url === null || host === null || !/^https?:$/.test(url.protocol)) throw failure(`${name} names an invalid address`);
-  if (from?.protocol === 'https:' && url.protocol !== 'https:') throw failure(`${name} leads to an address without https at ${url.host}`);
-=======
   if (url === null || host === null || !/^https?:$/.test(url.protocol)) throw invalidAddress({ name });
-  if (from.protocol === 'https:' && url.protocol !== 'https:')
-    throw failure(`${name}: the server names an address without https at ${url.host}`);
->>>>>>> main
+  if (from?.protocol === 'https:' && url.protocol !== 'https:') throw failure(`${name} leads to an address without https at ${url.host}`);
   const isAllowed = host === gitHost(ownUrl) || (allowedHosts !== undefined && (allowedHosts.length === 0 || isListed(host, allowedHosts)));
   if (!isAllowed) throw failure(`${name} is at ${host}, which is not allowed for projects (ALLOWED_GIT_HOSTS of the control plane)`);
   return url;
