@@ -75,7 +75,8 @@ export function createRelayServer(
         ({ type, text }) => response.writeHead(200, { 'content-type': type }).end(text),
         (error: unknown) => json(response, 500, { error: `reading the metrics failed: ${String(error)}` }),
       );
-    if (url?.pathname !== PATH) return json(response, 404, { error: `no such page; the pages are ${PATH}, /healthz, /readyz and /metrics` });
+    if (url?.pathname !== PATH)
+      return json(response, 404, { error: `no such page; the pages are ${PATH}, /healthz, /readyz and /metrics` });
     const wait = Number(url.searchParams.get('wait') ?? 0);
     const waitMs = Number.isFinite(wait) ? Math.min(Math.max(wait, 0), MAX_WAIT_SECONDS) * 1000 : 0;
     configuration(request, response, waitMs).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));
