@@ -143,7 +143,7 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends, ima
     ];
     const spool = createBuildSpool({ path: spec.spoolFile, room: room ?? (() => null), take: (message) => reader.read(message), signal });
     const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
-    const result = await cli
+    const running = cli
       .run(argv, {
         signal: AbortSignal.any([signal, pushing.refused]),
         timeoutMs,
@@ -167,10 +167,10 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends, ima
           if (stream === 'stderr') spool.add(line);
         },
       })
-      .finally(async () => {
-        pushing.stop();
-        await spool.end();
-      });
+      .finally(pushing.stop);
+    await Promise.allSettled([running]);
+    await spool.end();
+    const result = await running;
     if (result.ended === 'timeout')
       throw new TaskFailure('build_timeout', `the build did not end within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`);
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);
