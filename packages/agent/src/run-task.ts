@@ -67,6 +67,8 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
   let failureCode: string | null = null;
   /** Facts and lines for the story. A failure and a cancellation report them too. */
   let facts: TaskFacts = {};
+  /** A container that may still run although the task failed. */
+  let left: Pick<TaskReport, 'container_id'> = {};
   const notes: TaskNote[] = [];
 
   async function attempt(): Promise<TaskOutcome> {
@@ -111,8 +113,8 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       }
       if (why === 'cancelled' && product.report.status === 'completed') {
         // The cancellation came at the end of the work: the finished product is discarded.
-        await discard(product);
-        product = failed(CANCELLED, facts);
+        if (!(await discard(product))) left = { container_id: product.report.container_id ?? null };
+        product = failed(CANCELLED, { ...facts, ...left });
       }
       await progress.flush();
       await shipper.flush(AbortSignal.any([life.signal, AbortSignal.timeout(FINAL_FLUSH_MS)]));
@@ -142,6 +144,7 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
         facts = { ...facts, ...more };
         progress.learned(more);
       },
+      leaves: (container_id) => void (left = { container_id }),
       note(kind, message) {
         if (notes.length < MAX_NOTES) notes.push({ kind, message: redact(message).slice(0, MAX_NOTE).toWellFormed() });
       },
@@ -151,14 +154,14 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
       work.signal.throwIfAborted();
       return await handle(handlers, task, context);
     } catch (error) {
-      if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED, facts);
+      if (work.signal.aborted && error === work.signal.reason) return failed(CANCELLED, { ...facts, ...left });
       const { code, message } = taskErrorOf(error);
       const failure = { code, message: redact(message) };
       log.warn({ err: secretsIn(claim).length === 0 ? error : redactError(error, redact), code }, 'task failed');
       onFailure?.(failure.code);
       failureCode = failure.code;
       context.logStep('failed', failure.message);
-      return failed(failure, { ...facts, ...(error instanceof TaskFailure ? error.report : {}) });
+      return failed(failure, { ...facts, ...left, ...(error instanceof TaskFailure ? error.report : {}) });
     }
   }
 
@@ -210,9 +213,15 @@ export function runTask(task: Task, { client: anyClient, handlers, log: parent, 
     return 'reported';
   }
 
-  async function discard(product: Product): Promise<void> {
-    await product.discard().catch((error: unknown) => log.error({ err: error }, 'discarding the product of the task failed'));
-  }
+  /** Returns whether it succeeded. */
+  const discard = (product: Product): Promise<boolean> =>
+    product.discard().then(
+      () => true,
+      (error: unknown) => {
+        log.error({ err: error }, 'discarding the product of the task failed');
+        return false;
+      },
+    );
 
   const done = attempt().catch((error: unknown): TaskOutcome => {
     if (life.signal.aborted) return 'shutdown';

@@ -13,7 +13,7 @@ beforeEach(async () => void (engine = await startFakeEngine()));
 afterEach(() => engine.stop());
 
 /** Each call makes another agent, without shared memory, on the same engine. */
-function agent(over: Partial<FakeEngine['docker']> = {}) {
+function agent(over: Partial<FakeEngine['docker']> = {}, leaves: TaskContext['leaves'] = () => undefined) {
   const handler = deployHandlerOn({ docker: { ...engine.docker, ...over }, prepare: null });
   const logged: string[] = [];
   const ending = new AbortController();
@@ -29,6 +29,7 @@ function agent(over: Partial<FakeEngine['docker']> = {}) {
       learned: () => undefined,
       room: () => null,
       note: () => undefined,
+      leaves,
     };
     return handler(task, context);
   };
@@ -44,6 +45,17 @@ it('an image that is removed right after its pull is pulled again, and its confi
   const docker = { ...engine.docker, imageConfig: async () => configs.shift() ?? null, pull: async () => void (pulls += 1) };
   await expect(agent(docker).begin(asked({ image_tag: 'r/app:1' }), 1)).rejects.toThrow('the image has no ENTRYPOINT and no CMD');
   expect(pulls).toBe(2);
+});
+
+it('a container that cannot be removed after a failure is named, and one that never started is not', async () => {
+  const left: string[] = [];
+  const gone = () => Promise.reject(new TaskFailure('engine_unavailable', 'no engine'));
+  await expect(agent({ waitExit: async () => {}, remove: gone }, (c) => void left.push(c)).begin(asked(), 1)).rejects.toThrow();
+  expect(left).toEqual(['svc-app-g2']);
+  expect(engine.all()).toHaveLength(1);
+  const early = agent({ list: gone, imageConfig: gone }, (c) => void left.push(c));
+  await expect(early.begin(asked(), 1)).rejects.toThrow('no engine');
+  expect(left).toHaveLength(1);
 });
 
 describe('two agents with one identity', () => {

@@ -139,6 +139,24 @@ it('a cancellation at the end of the work discards the product and is reported',
   expect(state.report).toMatchObject({ status: 'failed', result: { error: { code: 'cancelled' } } });
 });
 
+it('a container that could not be removed is named in the report of the failure and of the cancellation', async () => {
+  const first = start(async (_, context) => {
+    context.leaves?.('c1');
+    throw new TaskFailure('container_exited', 'exit 1');
+  });
+  expect(await first.run.done).toBe('reported');
+  expect(first.state.report).toMatchObject({ status: 'failed', container_id: 'c1' });
+  const second = start(async () => {
+    second.run.stop('cancelled');
+    return {
+      report: { status: 'completed', image_tag: 'r/app:1', container_id: 'c2' },
+      discard: () => Promise.reject(new Error('no engine')),
+    };
+  });
+  expect(await second.run.done).toBe('reported');
+  expect(second.state.report).toMatchObject({ result: { error: { code: 'cancelled' } }, container_id: 'c2' });
+});
+
 it('the product is discarded if the task is lost before the report', async () => {
   const { run } = start(async () => {
     run.stop('lost');

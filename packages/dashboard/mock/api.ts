@@ -525,7 +525,10 @@ const HANDLERS: Handlers = {
       enough: free + evict.reduce((sum, { bytes }) => sum + bytes, 0) >= wanted,
       evict,
       kept_bytes: of.cached.reduce((sum, { bytes, pinned }) => sum + (pinned === true ? bytes : 0), 0),
-      volumes: of.hostname === 'node-a' ? [{ project: 'labels', name: 'uploads', bytes: 3 * GB, kept_of_deleted: false }] : [],
+      volumes:
+        of.hostname === 'node-a'
+          ? [{ project: 'labels', name: 'uploads', bytes: 3 * GB, kept_of_deleted: false, missing_since: null }]
+          : [],
     };
   },
   placement: ({ world }) =>

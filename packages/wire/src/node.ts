@@ -235,6 +235,7 @@ export const NodeDiskView = Type.Object({
       name: Type.String(),
       bytes: orNull(Type.Number({ description: 'null: not counted yet' })),
       kept_of_deleted: Type.Boolean({ description: 'the project is deleted; an admin may delete the folder' }),
+      missing_since: Type.Optional(orNull({ ...Time, description: 'the node reports without it since then; null: it is there' })),
     }),
   ),
   unavailable: Type.Optional(Type.String({ description: 'what this preview does not cover' })),

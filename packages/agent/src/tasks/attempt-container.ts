@@ -19,6 +19,8 @@ export type AttemptContainer = {
   willStart(name: string): void;
   /** Removes the container that this attempt started or adopted. */
   remove(): Promise<void>;
+  /** Returns the container that may still be there, by its id or its name; null: this attempt has none. */
+  left(): string | null;
 };
 
 export function createAttemptContainer(
@@ -30,6 +32,7 @@ export function createAttemptContainer(
   const { payload } = task;
   const givenNames = new Set<string>();
   let adoptedId: string | null = null;
+  let left: string | null = null;
   const ofDeployment = { [LABELS.deployment]: deployment };
   const startedHere = (c: Container): boolean => c.labels[LABELS.task] === task.id && c.labels[LABELS.attempt] === String(attempt);
   const nameOf = (n: number): string => `${payload.container_name}-${task.id.slice(-8)}-${n}`;
@@ -50,6 +53,7 @@ export function createAttemptContainer(
     if (!(await docker.rename(container.id, name))) return false;
     givenNames.add(name);
     adoptedId = container.id;
+    left = container.id;
     logStep('deploy', `adopted container ${container.name}, which an earlier attempt started`);
     return true;
   }
@@ -75,13 +79,18 @@ export function createAttemptContainer(
       }
       return adopted;
     },
-    willStart: (name) => void givenNames.add(name),
+    willStart(name) {
+      givenNames.add(name);
+      left = name;
+    },
+    left: () => left,
     async remove() {
       for (const c of await docker.list(ofDeployment)) {
         if (!givenNames.has(c.name) || !(startedHere(c) || c.id === adoptedId)) continue;
         // By name, not by id: see the fence above.
         await docker.remove(c.name);
       }
+      left = null;
     },
   };
 }

@@ -111,6 +111,8 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       await undo(docker, attemptContainer, containerToRestart(others, payload), context).catch((e: unknown) =>
         logStep('deploy', `clean-up failed: ${e instanceof Error ? e.message : String(e)}`),
       );
+      const left = attemptContainer.left();
+      if (left !== null) context.leaves?.(left);
       throw error;
     }
   }

@@ -27,6 +27,8 @@ export type TaskContext = {
   progress(datasets: readonly CopyProgress[]): void;
   /** Sends facts at once, and again with the report, so that a failed, cancelled or lost attempt keeps them. */
   learned(facts: TaskFacts): void;
+  /** Reports that a container of the failed or cancelled attempt may still run, because removing it failed: its id or its name. */
+  leaves?: (container: string) => void;
   /** Adds a line to the story of the deployment; it is sent with the report, whatever the end is. */
   note(kind: string, message: string): void;
 };

@@ -29,7 +29,7 @@ function movingPortsText({ containers }: Node): string | null {
   return projects.length === 0 ? null : `${projects.length}, until berth restart PROJECT: ${projects.join(', ')}`;
 }
 
-const missingText = (cli: Cli, { missing_since }: NodeVolumes): string =>
+const missingText = (cli: Cli, { missing_since }: Pick<NodeVolumes, 'missing_since'>): string =>
   missing_since === null || missing_since === undefined ? '' : `, missing (last seen ${ago(missing_since, cli.io.now())})`;
 const nodeText = (cli: Cli, node: Node): string =>
   record([
@@ -93,7 +93,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
     columns: (cli) => [
       { head: 'NODE', of: (n) => n.hostname },
       { head: 'ROLE', of: (n) => n.role },
-      { head: 'STATUS', of: (n) => `${n.status}${n.schedulable ? '' : ', cordoned'}` },
+      { head: 'STATUS', of: (n) => `${n.status}${n.engine?.ok === false ? ', no engine' : ''}${n.schedulable ? '' : ', cordoned'}` },
       { head: 'SEEN', of: (n) => ago(n.last_seen_at, cli.io.now()) },
       { head: 'FREE', of: (n) => (n.free_storage === null ? '–' : bytes(n.free_storage)) },
       { head: 'AGENT', of: (n) => n.agent_version ?? 'contract-only' },
@@ -174,7 +174,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
     name: 'node disk',
     subject: NODE,
     docs: { bytes: 'room to make, such as 20GiB' },
-    text: (_, { disk, ...view }) =>
+    text: (cli, { disk, ...view }) =>
       [
         record([
           ['disk', disk === null ? 'not reported' : `${bytes(disk.free)} free of ${bytes(disk.total)}`],
@@ -189,7 +189,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
         ...(view.wanted_bytes === 0 ? [] : [`${bytes(view.wanted_bytes)} would ${view.enough ? '' : 'not '}fit`]),
         ...view.volumes.map(
           (v) =>
-            `volume: ${v.project}/${v.name} (${sizeOf(v.bytes) ?? 'not counted'})${v.kept_of_deleted ? ', kept, project deleted' : ''}`,
+            `volume: ${v.project}/${v.name} (${sizeOf(v.bytes) ?? 'not counted'})${v.kept_of_deleted ? ', kept, project deleted' : ''}${missingText(cli, v)}`,
         ),
       ].join('\n'),
   }),

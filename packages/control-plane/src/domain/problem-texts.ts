@@ -5,6 +5,7 @@ import type { HostCertificate } from './configuration.ts';
 import type { DatasetFact } from './facts.ts';
 import type { Observation, ProjectStanding, Seen } from './problems.ts';
 import type { NodeRecord } from './records.ts';
+import type { VolumeCopy } from './volume-copy.ts';
 
 const MAX_DETAIL = 500;
 const NAMED_PROJECTS = 5;
@@ -56,6 +57,8 @@ export function ofProject({ id, name, newest, running }: ProjectStanding): Obser
   return found;
 }
 
+const minuteOf = (ms: number): string => new Date(ms).toISOString().slice(0, 16).replace('T', ' ');
+
 type Node = Pick<NodeRecord, 'id' | 'hostname' | 'role' | 'disk' | 'last_seen_at' | 'deleting_at'>;
 type Named = { id: string; name: string };
 
@@ -69,7 +72,7 @@ export function ofNode(node: Node, isOnline: boolean | null, projects: readonly 
   const [at, isProblem] = [null, true];
   if (isOnline === true || node.deleting_at !== null) found.push(gone('node_offline', id, `${its} is online`, project_ids));
   else if (isOnline === false) {
-    const since = `It has not reported since ${new Date(node.last_seen_at).toISOString().slice(0, 16).replace('T', ' ')} UTC.`;
+    const since = `It has not reported since ${minuteOf(node.last_seen_at)} UTC.`;
     const seen = {
       title: `${its} is offline`,
       detail: since,
@@ -88,6 +91,27 @@ export function ofNode(node: Node, isOnline: boolean | null, projects: readonly 
   if (node.disk === null || isOnline !== true) return found;
   found.push(...ofDisk(id, `The disk of ${its.toLowerCase().slice(0, its.indexOf(' '))} ${hostname}`, node.disk, path, project_ids));
   return found;
+}
+
+const VOLUMES = 'volumes:';
+export const isVolumes = (subject: string): boolean => subject.startsWith(VOLUMES);
+export const nodeOfVolumes = (subject: string): string => subject.slice(VOLUMES.length);
+/** `missing`: copies without which the node reports. */
+export function ofVolumes({ id, hostname }: Pick<NodeRecord, 'id' | 'hostname'>, missing: readonly VolumeCopy[]): Observation {
+  if (missing.length === 0) return gone('disk', `${VOLUMES}${id}`, `Node ${hostname} has its volumes again`);
+  const current = missing.filter(({ state }) => state === 'current');
+  const since = Math.min(...missing.map(({ missing_since }) => missing_since ?? Number.POSITIVE_INFINITY));
+  const seen = {
+    title: `Node ${hostname} reports without volumes that it had`,
+    detail: `They are missing since ${minuteOf(since)} UTC.`,
+    advice:
+      'Check that the disk with the volumes of the node is mounted, then restart its agent. A project does not start without its volumes. ' +
+      'If the disk is lost, see docs/volumes.md.',
+    path: `/nodes/${id}`,
+    project_ids: current.map(({ project_id }) => project_id),
+    runs: current.map(({ project_id, project }) => ({ id: project_id, name: project })),
+  };
+  return { kind: 'disk', subject: `${VOLUMES}${id}`, at: null, isProblem: true, seen };
 }
 
 /** Returns nothing between the two limits: the problem stays as it is. */

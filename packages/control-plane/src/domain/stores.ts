@@ -204,6 +204,8 @@ export type VolumeStore = {
   ofProject(projectId: string): Promise<VolumeCopy[]>;
   /** Copies on a node, by name of the project. Also for the disk of a node. */
   onNode(nodeId: string): Promise<VolumeCopy[]>;
+  /** Missing copies that projects use, and those that deleted projects left, by node. */
+  missing(): Promise<ReadonlyMap<string, VolumeCopy[]>>;
   /** Projects with a copy that is being received. */
   received(): Promise<string[]>;
   /** By node: a text that changes when other copies on it are to be deleted or set aside. */

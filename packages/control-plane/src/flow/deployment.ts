@@ -504,7 +504,8 @@ function deployReported(draft: Draft, d: DeploymentRecord, { report, task }: Eve
   addNotes(draft, d, report);
   if (report.status === 'failed') {
     addCopied(draft, d, task);
-    const tried = { ...d, phases: started(d.phases, task, draft.facts.now, false) };
+    // The agent names a container that it could not remove.
+    const tried = { ...d, container_id: report.container_id ?? null, phases: started(d.phases, task, draft.facts.now, false) };
     if (d.cancel_requested_at !== null) return leave(draft, tried, 'cancelled', null, 'the node stopped the deployment');
     return reassignOrFail(draft, tried, pullFailure(draft, d, failureOf(report)), 'deploy');
   }
@@ -744,9 +745,9 @@ function leave(
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const finished = d.finished_at === null ? { finished_at: draft.facts.now } : {};
   draft.move(d, to, { ...finished, error, host_port: d.host_port, container_id: d.container_id }, message);
-  // The node's own report shows that no container remains there. A reported container has a port and is removed first.
-  const removal =
-    draft.event === 'task_reported' && d.host_port === null && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
+  // The node's own report shows that no container remains there. A reported container is removed first, or the next list shows its end.
+  const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
+  const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;
   if (d.status !== 'running') restartStopped(draft, { leaving: d.id, removal });
 }
 

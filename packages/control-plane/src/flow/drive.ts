@@ -349,6 +349,11 @@ async function observed({ stores }: DriverDeps, decider: Decider, node: NodeReco
   const concerned = await stores.deployments.concerning(node, [...reported.keys()]);
   if (concerned === null) return [];
   const { known, routes } = concerned;
+  // Several containers may have the label of one deployment. The one that its node deployed counts.
+  for (const d of known) {
+    const own = node.containers.find((c) => c.id !== undefined && c.id === d.container_id && c.labels[LABELS.deployment] === d.id);
+    if (own !== undefined) reported.set(d.id, own);
+  }
   const routeOf = (d: DeploymentRecord): RouteRecord | null => routes.get(d.project_id) ?? null;
   const missing = concerned.serving.filter((d) => !reported.has(d.id) && !restsAsExpected(d, null, routeOf(d)));
   const wrong = routesToOthers(node, concerned.elsewhere);

@@ -7,14 +7,16 @@ import { type HealthState, isTerminal, LABELS } from '@berth/wire/vocabulary';
 import { finalName } from '../domain/container-name.ts';
 import type { Facts } from '../domain/facts.ts';
 import { isOnline } from '../domain/placement.ts';
+import { currentCopy } from '../domain/volumes.ts';
 import type { DeploymentRecord, NodeRecord, ProjectRecord, RouteRecord } from '../domain/records.ts';
 import { type Draft, isBerthAgent } from './draft.ts';
 import type { EventOf } from './events.ts';
+import { isStoppedContainer } from './listed.ts';
 import { namesToDeploy } from './release.ts';
 import { type Rival, rivalAt, routeTo } from './route.ts';
 import { mayTry } from './retry.ts';
 import { isStoppedFirst } from './single-writer.ts';
-import { isProjectStopped, keepStopped, restsAsExpected } from './stop.ts';
+import { isProjectStopped, isStopping, keepStopped, restsAsExpected } from './stop.ts';
 import { createRetireTask, removes } from './tasks.ts';
 
 /** Updates health, port and name of a deployment that is running or whose route is published. */
@@ -24,6 +26,7 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   if (d.host_port === null || d.route_published_at === null) return;
   if (d.status === 'running' && isProjectStopped(draft)) return keepStopped(draft, d, event, mayBeRenaming(draft.facts, d, event));
   const { container } = event;
+  if (container !== null && d.status === 'running' && withholdOlderData(draft, d, container)) return;
   if (container?.state === 'running' && container.host_port !== null && container.host_port !== d.host_port)
     movePort(draft, d, container.host_port);
   const { squatter, rival } = othersAt(draft, d, container);
@@ -39,6 +42,28 @@ export function observed(draft: Draft, d: DeploymentRecord, event: EventOf<'obse
   // Renames the container if an earlier retire task was lost and no other container has the name.
   if (!retiring && container !== null && isMisnamed(d, container) && holder === null)
     createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: d, drain: false });
+}
+
+/**
+ * The data has moved to another node, and somebody started the container that has the folders from before: it gets no requests, and is
+ * stopped again. Returns whether it is such a container.
+ */
+function withholdOlderData(draft: Draft, d: DeploymentRecord, container: Container): boolean {
+  const data = d.settings.volumes.length === 0 ? null : currentCopy(draft.volumes());
+  const mounted = container.labels[LABELS.volumes];
+  if (data === null || mounted === undefined || mounted === data.id || isStoppedContainer(container)) return false;
+  if (draft.facts.route?.deployment_id === d.id) draft.plan.route = { remove: { project_id: d.project_id } };
+  const now = `the project’s volumes are on ${data.hostname} now`;
+  const detail = `its container has an older copy of them: ${now}, so it gets no requests; deploy the project again`;
+  if (d.health?.detail !== detail) {
+    draft.set(d, { health: { status: 'unhealthy', since: draft.facts.now, detail } });
+    draft.addLine(d, 'health', `unhealthy: ${detail}`);
+  }
+  if (isStopping(draft, d) || !mayTry(draft, d)) return true;
+  draft.set(d, { stopped_first: 'asked' });
+  const stop = [{ deployment_id: d.id, reason: now }];
+  createRetireTask(draft, draft.node(d.node_id), { of: d, remove: [], keep: null, drain: false, stop });
+  return true;
 }
 
 /**

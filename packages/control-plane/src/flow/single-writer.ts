@@ -15,6 +15,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { ObservedContainer } from '@berth/wire/node';
+import type { TaskReport } from '@berth/wire/task';
 import { finalName } from '../domain/container-name.ts';
 import { presentNode } from '../domain/heir.ts';
 import { isOnline } from '../domain/placement.ts';
@@ -121,7 +122,10 @@ const hasOpenWork = ({ facts, plan }: Draft, nodeId: string): boolean =>
   plan.createTasks.some((t) => t.node_id === nodeId) ||
   facts.tasks.some((t) => t.node_id === nodeId && t.kind !== 'build' && !plan.changeTasks.some((c) => c.id === t.id && 'end' in c));
 
-/** Returns whether this plan ends a task that an agent has claimed and not reported. A move starts no container. */
+/**
+ * Returns whether this plan ends a task that an agent has claimed and not reported, or whose container it could not remove. A move starts
+ * no container.
+ */
 const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
   facts.tasks.some(
     (t) =>
@@ -129,8 +133,10 @@ const losesTask = ({ facts, plan }: Draft, nodeId: string): boolean =>
       t.kind !== 'build' &&
       t.kind !== 'move' &&
       t.attempt > 0 &&
-      plan.changeTasks.some((c) => c.id === t.id && 'end' in c && c.report === undefined),
+      plan.changeTasks.some((c) => c.id === t.id && 'end' in c && (c.report === undefined || leavesContainer(c.report))),
   );
+
+const leavesContainer = ({ status, container_id }: TaskReport): boolean => status === 'failed' && typeof container_id === 'string';
 
 const isStart = (task: TaskRecord): boolean => task.kind === 'retire' && 'start' in task.payload && typeof task.payload.start === 'string';
 

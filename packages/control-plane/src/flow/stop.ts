@@ -56,12 +56,13 @@ function showPage(draft: Draft, d: DeploymentRecord): void {
 
 export const stoppedRoute = (route: RouteRecord): RouteChange => ({ set: { ...route, stopped: true } });
 
+/** Returns whether an open task stops its container. */
+export const isStopping = ({ facts }: Pick<Draft, 'facts'>, d: Pick<DeploymentRecord, 'id'>): boolean =>
+  facts.tasks.some((t) => t.kind === 'retire' && 'stop' in t.payload && t.payload.stop?.some((s) => s.deployment_id === d.id));
+
 function stopContainer(draft: Draft, d: DeploymentRecord): void {
   const node = draft.node(d.node_id);
-  const isStopping = draft.facts.tasks.some(
-    (t) => t.kind === 'retire' && 'stop' in t.payload && t.payload.stop?.some((s) => s.deployment_id === d.id),
-  );
-  if (isStopping) return;
+  if (isStopping(draft, d)) return;
   if (node !== undefined && !isBerthAgent(node)) {
     const waiting = `${STOPPED}. The agent of ${node.hostname} cannot stop containers: this one runs on without requests`;
     if (d.waiting === waiting) return;

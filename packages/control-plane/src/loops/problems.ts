@@ -3,7 +3,19 @@
  * nothing. Events only say which projects to look at; after a start and after a gap it looks at all of them.
  */
 import { isOnline } from '../domain/placement.ts';
-import { isOwnDisk, isRegistry, ofCertificate, ofDataset, ofNobody, ofNode, ofProject, ofRegistry } from '../domain/problem-texts.ts';
+import {
+  isOwnDisk,
+  isRegistry,
+  isVolumes,
+  nodeOfVolumes,
+  ofCertificate,
+  ofDataset,
+  ofNobody,
+  ofNode,
+  ofProject,
+  ofRegistry,
+  ofVolumes,
+} from '../domain/problem-texts.ts';
 import { type Observation, problemKey, type ProblemRecord } from '../domain/problems.ts';
 import type { LoopDeps } from './deps.ts';
 
@@ -67,11 +79,18 @@ export const problems = ({ stores, limits, certificates, ownDisk, now, uptime, c
     const bad = bare.filter((one) => one.isProblem && !open.has(problemKey(one))).map(({ subject }) => subject);
     const projectsOf = bad.length === 0 ? new Map<string, never[]>() : await stores.problems.onNodes([...new Set(bad)]);
     const found = states.flatMap(({ node, online }) => ofNode(node, online, projectsOf.get(node.id) ?? []));
-    const present = new Set(nodes.map(({ id }) => id));
-    const gone = [...open.values()].filter(
-      ({ kind, subject }) =>
-        (kind === 'node_offline' || (kind === 'disk' && !isOwnDisk(subject) && !isRegistry(subject))) && !present.has(subject),
+    const missing = await stores.volumes.missing();
+    found.push(
+      ...nodes.flatMap((node) => {
+        const one = ofVolumes(node, missing.get(node.id) ?? []);
+        return one.isProblem || open.has(problemKey(one)) ? [one] : [];
+      }),
     );
+    const present = new Set(nodes.map(({ id }) => id));
+    const isOfNode = ({ kind, subject }: ProblemRecord): boolean =>
+      kind === 'node_offline' || (kind === 'disk' && !isOwnDisk(subject) && !isRegistry(subject));
+    const nodeOf = ({ subject }: ProblemRecord): string => (isVolumes(subject) ? nodeOfVolumes(subject) : subject);
+    const gone = [...open.values()].filter((problem) => isOfNode(problem) && !present.has(nodeOf(problem)));
     return [...found, ...gone.map(({ kind, subject }) => ofNobody(kind, subject))].map((one) => keepProjects(one, open));
   }
 

@@ -30,6 +30,18 @@ export const createVolumeStore = (db: Database): VolumeStore => ({
     return rows.map(volumeCopyOf);
   },
 
+  async missing() {
+    const rows = await db.kysely
+      .selectFrom('volume_copies')
+      .selectAll()
+      .where('missing_since', 'is not', null)
+      .where('state', 'in', ['current', 'kept'])
+      .orderBy('project')
+      .orderBy('id')
+      .execute();
+    return Map.groupBy(rows.map(volumeCopyOf), (copy) => copy.node_id);
+  },
+
   async received() {
     const rows = await db.kysely.selectFrom('volume_copies').select('project_id').distinct().where('state', '=', 'incoming').execute();
     return rows.map((row) => row.project_id);

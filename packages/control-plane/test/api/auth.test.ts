@@ -1,6 +1,6 @@
 /** Signing in: passwords, the rate limit, tokens and their expiry. */
 import { decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -199,6 +199,14 @@ describe('the first admin', () => {
       await app.close();
     }
     await rm(folder, { recursive: true });
+  });
+
+  test.each(['too short', 'x'.repeat(1025)])('cannot get a password that no other way accepts', async (password) => {
+    const folder = await mkdtemp(join(tmpdir(), 'berth-admin-'));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    const config = readConfig({ ...ENV, ADMIN_PASSWORD: password, DATABASE_URL: `sqlite:${folder}/berth.db` });
+    const started = createApp(config, { log: silentLogger(), loops: false, passwordCost: { logN: 4, r: 8, p: 1 } });
+    await expect(started).rejects.toThrow('ADMIN_PASSWORD: must have 10 to 1024 characters');
   });
 });
 

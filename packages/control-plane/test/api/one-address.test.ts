@@ -264,3 +264,22 @@ test('two nodes swap their addresses, and one of them has not listed its contain
   await loop();
   expect(await hosts()).toEqual({ blog: 'http://10.0.0.1:20001', shop: 'http://10.0.0.2:20001' });
 });
+
+test('of two containers with the label of one deployment, the one that its node deployed counts', async () => {
+  const home = await node('node-1', '10.0.0.1');
+  const shop = await createProject(api);
+  const d = await live(shop, home, '10.0.0.1', 20_001);
+  const own = box(shop, d, home, { name: 'svc-shop', host_port: 20_001, started_at: new Date(Date.now() - 60_000).toISOString() });
+  const copies = ['exited', 'running'].map((state) => ({
+    ...own,
+    id: `c-${state}`,
+    name: `svc-shop-${state}`,
+    host_port: state === 'running' ? 20_007 : null,
+    state,
+  }));
+  for (const listed of [[own], [own, ...copies], [...copies, own]]) {
+    await node('node-1', '10.0.0.1', listed);
+    expect(await hosts()).toEqual({ shop: 'http://10.0.0.1:20001' });
+    expect(await health(d)).toMatchObject({ status: 'healthy' });
+  }
+});

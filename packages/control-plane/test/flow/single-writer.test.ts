@@ -214,6 +214,16 @@ describe('a version that was stopped for one that failed', () => {
     expect(stateOf(plan, trying.id)).toBe('failed');
     expect(plan.createTasks).toMatchObject([{ kind: 'retire', node_id: 'n1', deployment_id: 'd1', payload: { remove: [], start: 'd1' } }]);
   });
+  it.each(['failed', 'cancelled'])(
+    'stays stopped until the node has listed its containers if the agent of the %s one could not remove it',
+    (end) => {
+      const d = end === 'cancelled' ? { ...trying, cancel_requested_at: NOW - 1 } : trying;
+      const left = { ...failed, container_id: 'c2' };
+      const plan = advance(d, { type: 'task_reported', task: deployTask, report: left }, over({ live: [stopped, d] }));
+      expect([stateOf(plan, d.id), plan.createTasks]).toEqual([end, []]);
+      expect(plan.storyLines.map(({ message }) => message).join()).toContain('away has not confirmed that it stopped');
+    },
+  );
   it('restarts when the new one was cancelled before its assignment', () => {
     const waiting = { ...next };
     const plan = advance(waiting, { type: 'cancel' }, over({ live: [stopped, waiting], tasks: [] }));

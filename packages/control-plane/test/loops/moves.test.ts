@@ -344,3 +344,40 @@ it('the project starts again on the drained node, with its data, when the receiv
   expect((await stores.tasks.openFor(home, now)).map((t) => t.kind)).toEqual([]);
   expect(await stores.deployments.get(first)).toMatchObject({ status: 'running', stopped_first: null });
 });
+
+describe('the data has moved, and the new version failed after the switch', () => {
+  async function failed(): Promise<Moved & { next: string }> {
+    const moved = await leaving();
+    await done(moved.home, 'move', equal);
+    await done(moved.away, 'move', equal);
+    await registered('home', 'deploy', [idle()]);
+    await round();
+    await done(moved.away, 'deploy', { host_port: 32_005, container_id: 'c5' });
+    expect([await copies(moved.home), await copies(moved.away)]).toEqual([['left'], ['current']]);
+    const { host_ip } = await stores.nodes.get(moved.away);
+    await driver.advance(moved.next, { type: 'route_unreachable', host_ip, host_port: 32_005, proxy: 'http://p', saw: '502' });
+    while ((await kinds(moved.away)).includes('retire')) await done(moved.away, 'retire');
+    await registered('elsewhere');
+    return moved;
+  }
+
+  it('somebody starts the old container: it gets no requests, because it has the older data, and Berth stops it again', async () => {
+    const { project, home, first } = await failed();
+    const [older] = await stores.volumes.onNode(home);
+    const labels = { ...container.labels, 'berth.volumes': older?.id ?? '' };
+    const again = { ...container, labels, started_at: new Date(now).toISOString() };
+    now += 60_000;
+    await registered('home', 'deploy', [again]);
+    expect((await stores.flow.facts(project)).route).toBeNull();
+    expect(await kinds(home)).toEqual(['retire']);
+    const stopping = await done(home, 'retire', { result: { stopped: [first] } as never });
+    expect(stopping.payload).toMatchObject({ stop: [{ deployment_id: first }] });
+    for (let i = 0; i < 2; i += 1) await registered('home', 'deploy', [{ ...again, state: 'exited', host_port: null }]);
+    expect(await kinds(home)).toEqual([]);
+    expect((await stores.flow.facts(project)).route).toBeNull();
+    expect((await stores.deployments.get(first)).health).toMatchObject({
+      status: 'unhealthy',
+      detail: expect.stringContaining('its volumes are on elsewhere now; deploy the project again'),
+    });
+  });
+});

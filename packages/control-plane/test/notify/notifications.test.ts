@@ -12,6 +12,8 @@ import { SMTPServer } from 'smtp-server';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest';
 import type { HostCertificate } from '../../src/domain/configuration.ts';
 import { noticePause } from '../../src/domain/notifications.ts';
+import { emptyPlan } from '../../src/domain/plan.ts';
+import type { VolumeCopy } from '../../src/domain/volume-copy.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { notifications } from '../../src/loops/notifications.ts';
 import { problems } from '../../src/loops/problems.ts';
@@ -448,6 +450,44 @@ describe('what is reported', () => {
       await report(50e9);
     }
     expect(titles()).toEqual(['The disk of node node-1 is nearly full', 'The disk of node node-1 has free space again']);
+  });
+
+  it('is a node that reports without volumes that it had, until it has them again', async () => {
+    await create();
+    await create({
+      name: 'other',
+      target: `${url}/other`,
+      projects: [await createProject(api, { name: 'other', domain_prefix: 'other' })],
+    });
+    const berth = plane();
+    const id = await register(api, { hostname: 'node-1', role: 'deploy' });
+    const copy = { copy: 'c1', project_id: project, in_place: true, folders: [{ name: 'data', bytes: 7 }] };
+    const volumes: VolumeCopy[] = [
+      {
+        ...{ id: 'c1', project_id: project, project: 'shop', node_id: id, hostname: 'node-1', state: 'current', names: ['data'] },
+        ...{ bytes: null, sizes: {}, seen: null, source: null, digest: null, created_at: now(), changed_at: now() },
+      },
+    ];
+    const plan = { ...emptyPlan(await api.stores.projects.get(project), now(), now()), volumes };
+    expect(await api.stores.flow.commit(plan)).toBe('committed');
+    await api.stores.volumes.report({ id, hostname: 'node-1' }, [copy], now());
+    await berth.round();
+    expect(titles()).toEqual([]);
+    await api.stores.volumes.report({ id, hostname: 'node-1' }, [], now());
+    await berth.round();
+    const disk = await api.call('nodeDisk', { params: { id } });
+    expect(disk.json['volumes']).toMatchObject([{ project: 'shop', name: 'data', missing_since: expect.any(String) }]);
+    expect(titles()).toEqual(['Node node-1 reports without volumes that it had']);
+    expect(received[0]?.body).toContain('shop');
+    await api.stores.volumes.report({ id, hostname: 'node-1' }, [copy], now());
+    for (let i = 0; i < 5; i += 1) {
+      pass(80_000);
+      await register(api);
+      await register(api, { hostname: 'node-1', role: 'deploy' });
+      await berth.round();
+    }
+    expect(titles()).toEqual(['Node node-1 reports without volumes that it had', 'Node node-1 has its volumes again']);
+    expect(received.filter(({ path }) => path === '/other')).toEqual([]);
   });
 
   it('is a certificate, and a control plane that looked earlier does not undo what another one found', async () => {

@@ -4,7 +4,22 @@ import type { DomainError } from '../../src/domain/errors.ts';
 import type { Plan } from '../../src/domain/plan.ts';
 import type { ProjectRecord } from '../../src/domain/records.ts';
 import type { Stores } from '../../src/domain/stores.ts';
-import { codeOf, commit, deploymentIn, freshPath, nodeIn, NOW, open, projectIn, projectInput, routeOf, rowsOf, runOn } from './fixtures.ts';
+import { markRestored } from '../../src/store/backup/as-new.ts';
+import {
+  codeOf,
+  commit,
+  deploymentIn,
+  freshPath,
+  nodeIn,
+  NOW,
+  open,
+  projectIn,
+  projectInput,
+  routeOf,
+  rowsOf,
+  runOn,
+  urlOf,
+} from './fixtures.ts';
 
 const DAY = 86_400_000;
 const WWW = 'www.example.com';
@@ -261,3 +276,24 @@ test('a prefix that a project serves without a claim gets one, and is kept after
   await goLive(stores, shop);
   expect(await takePrefix(stores, 'other', NOW + DAY)).toMatchObject({ code: 'domain_prefix_taken', fields: [{ rule: 'kept' }] });
 });
+
+test.each([false, true])(
+  'a restored database has new claims: cookies that another project may have seen since do not open a host',
+  async (as_new) => {
+    const path = freshPath();
+    const stores = await open(path);
+    const shop = await projectIn(stores, 'shop', { domains: [WWW], auth_required: true });
+    const claims = async (all: Stores): Promise<string[]> => {
+      const { projects } = await all.policy.read(NOW);
+      return projects.flatMap(({ claims: prefixes = [], domains = [] }) => [...prefixes, ...domains].map(({ claim }) => claim));
+    };
+    const before = await claims(stores);
+    await markRestored(await urlOf(path), { name: 'b', backup_at: 'x', restored_at: 'y', as_new });
+    const after = await claims(stores);
+    expect(after).toHaveLength(2);
+    expect(after.filter((claim) => before.includes(claim))).toEqual([]);
+    // The owner stays.
+    expect((await stores.projects.get(shop.id)).domains).toEqual([WWW]);
+    expect(await codeOf(projectIn(stores, 'other', { domains: [WWW] }))).toBe('domain_taken');
+  },
+);

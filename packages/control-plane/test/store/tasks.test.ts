@@ -168,3 +168,22 @@ test('an overdue task is reported with the deadline that passed', async () => {
     await stores.tasks.overdue({ uptime: { at: NOW, since: 0 }, now: NOW, silentSince: NOW }, { leaseMs: 30_000, maxAttempts: 2 }),
   ).toEqual([]);
 });
+
+test('a jump of the machine’s clock takes no task from a contract-only agent that works on it', async () => {
+  const stores = await open();
+  const project = await projectIn(stores);
+  const node = await nodeIn(stores, 'polls');
+  await stores.tasks.openFor(node.id, NOW);
+  await tasksIn(stores, project, taskOf(project, 't', node.id, { queue: NOW + 1 }));
+  const overdueAt = async (ms: number) => {
+    const [at, now] = [NOW + ms, NOW + ms + 3_600_000];
+    const lost = await stores.tasks.overdue(
+      { uptime: { at, since: 0 }, now, silentSince: now - 90_000 },
+      { leaseMs: 30_000, maxAttempts: 2 },
+    );
+    return lost.map(({ task, why }) => [task.id, why]);
+  };
+  expect(await overdueAt(40_000)).toEqual([]);
+  // It registers no more.
+  expect(await overdueAt(91_000)).toEqual([['t', 'queue']]);
+});

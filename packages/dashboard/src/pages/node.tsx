@@ -18,6 +18,7 @@ import { Facts, Table } from '../ui/data.tsx';
 import { Note, Progress } from '../ui/feedback.tsx';
 import { Column, Columns, Panel } from '../ui/layout.tsx';
 import { Confirm } from '../ui/overlay.tsx';
+import { Status } from '../ui/status.tsx';
 import { Code, PageLink, Text } from '../ui/text.tsx';
 
 const COMMANDS_AT_ONCE = 5;
@@ -272,6 +273,40 @@ function Loaded({ node }: { node: Node }) {
               ]}
             />
           )}
+        </Panel>
+        <Panel flush title="Volumes on its disk" id="volumes" actions={<Command words={['node', 'volumes', node.hostname]} />}>
+          <Answer query={disk} what="the volumes">
+            {({ volumes }) =>
+              volumes.length === 0 ? (
+                <Empty>None.</Empty>
+              ) : (
+                <Table
+                  label="Volumes on its disk"
+                  rows={volumes}
+                  id={(row) => `${row.project} ${row.name} ${row.kept_of_deleted}`}
+                  cells={[
+                    { head: 'Volume', rowHead: true, cell: (row) => row.name },
+                    {
+                      head: 'Project',
+                      cell: (row) => (row.kept_of_deleted ? `${row.project} (deleted)` : <ProjectLink name={row.project} />),
+                    },
+                    { head: 'Size', number: true, cell: (row) => (row.bytes === null ? 'not counted' : bytesText(row.bytes)) },
+                    {
+                      head: 'State',
+                      cell: (row) =>
+                        (row.missing_since ?? null) === null ? (
+                          <Status mark="ok">on the disk</Status>
+                        ) : (
+                          <Status mark="bad">
+                            missing, last seen <Ago at={row.missing_since ?? ''} />
+                          </Status>
+                        ),
+                    },
+                  ]}
+                />
+              )
+            }
+          </Answer>
         </Panel>
         <Panel title="Facts" id="facts">
           <Facts

@@ -1,7 +1,10 @@
 /** Creates the first account from settings if there is no account. Generates its password if the settings have none. */
 import { randomBytes } from 'node:crypto';
+import { SettingsError } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
+import { Password } from '@berth/wire/user';
+import { Value } from 'typebox/value';
 import type { UserStore } from '../../domain/stores.ts';
 import type { Passwords } from './passwords.ts';
 
@@ -12,7 +15,7 @@ export type FirstAdmin = {
   passwordFile: string;
 };
 
-/** Does nothing if an account exists: ADMIN_PASSWORD is for the first start only. */
+/** Does nothing if an account exists: ADMIN_PASSWORD is for the first start only. Throws SettingsError. */
 export async function ensureFirstAdmin(
   users: UserStore,
   passwords: Passwords,
@@ -21,6 +24,8 @@ export async function ensureFirstAdmin(
   log: Logger,
 ): Promise<void> {
   if ((await users.count()) > 0) return;
+  if (settings.password !== null && !Value.Check(Password, settings.password))
+    throw new SettingsError(['ADMIN_PASSWORD: must have 10 to 1024 characters']);
   const password = settings.password ?? randomBytes(18).toString('base64url');
   // The file comes first: after a crash in between, the next start replaces the file. An account without a known password would stay.
   if (settings.password === null) await writeFileWhole(settings.passwordFile, `${password}\n`, { folderMode: 0o755 });

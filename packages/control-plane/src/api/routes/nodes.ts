@@ -137,8 +137,8 @@ export function nodeRoutes(route: Define, deps: ApiDeps & { nodeChanges: NodeCha
       budget_bytes: node.max_storage,
       wanted_bytes,
       ...previewDisk(node, { free: freeStorage(node), wanted: wanted_bytes, namesImages: seesAll(access) }),
-      volumes: copies.flatMap(({ project, folders, kept_of_deleted }) =>
-        folders.map(({ name, bytes }) => ({ project, name, bytes, kept_of_deleted })),
+      volumes: copies.flatMap(({ project, folders, kept_of_deleted, missing_since = null }) =>
+        folders.map(({ name, bytes }) => ({ project, name, bytes, kept_of_deleted, missing_since })),
       ),
     };
   });

@@ -1,4 +1,5 @@
 /** Marks a restored database, and removes the rows that a control plane on another machine must not take over. */
+import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { RESTORED, type Restored } from '../../domain/backups.ts';
 import { openPlain } from './plain.ts';
@@ -17,6 +18,9 @@ export async function markRestored(databaseUrl: string, restored: Restored): Pro
       // project's newest data by now: it is not used, and only an admin deletes it.
       await sql`update volume_copies set digest = null, seen = null`.execute(tx);
       await sql`update volume_copies set state = 'left' where state = 'incoming'`.execute(tx);
+      // Since the backup, a host may have belonged to another project, or its own may have been public: these saw cookies of its visitors.
+      const claim = `restored-${randomUUID()}`;
+      for (const table of ['prefix_claims', 'domain_claims']) await sql`update ${sql.table(table)} set id = ${claim}`.execute(tx);
       await sql`delete from meta where key = ${RESTORED}`.execute(tx);
       await sql`insert into meta (key, value) values (${RESTORED}, ${JSON.stringify(restored)})`.execute(tx);
       if (!restored.as_new) return;
