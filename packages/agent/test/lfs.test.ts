@@ -19,7 +19,7 @@ let url: string;
 let seen: { method: string; path: string; authorization: string | undefined }[];
 /** Answers a download; the batch is answered by `objects`. */
 let content: (request: IncomingMessage, reply: ServerResponse) => void;
-let batch: { status: number; object: (oid: string, size: number) => object; headers?: Record<string, string> };
+let batch: { status: number; object: (oid: string, size: number) => object; headers?: Record<string, string>; text?: string };
 
 beforeEach(async () => {
   dir = await mkdtemp(join(tmpdir(), 'agent-lfs-'));
@@ -40,7 +40,7 @@ beforeEach(async () => {
     request.on('end', () => {
       const { objects } = JSON.parse(body) as { objects: { oid: string; size: number }[] };
       reply.writeHead(batch.status, batch.headers ?? {});
-      reply.end(JSON.stringify({ objects: objects.map(({ oid, size }) => ({ oid, size, ...batch.object(oid, size) })) }));
+      reply.end(batch.text ?? JSON.stringify({ objects: objects.map(({ oid, size }) => ({ oid, size, ...batch.object(oid, size) })) }));
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -105,6 +105,20 @@ it.each<[string, () => void, RegExp, string]>([
   ],
   ['too little', () => (content = (_, reply) => void reply.end('x')), /sends other content .*\(1 of/, 'git_failed'],
   ['too much', () => (content = (_, reply) => void reply.end(Buffer.alloc(CONTENT.length + 1))), /sends more than/, 'git_failed'],
+  [
+    'a redirect to no address',
+    () => (content = (_, reply) => void reply.writeHead(302, { location: 'http://[' }).end()),
+    /model\.bin: the server names an invalid address/,
+    'git_failed',
+  ],
+  [
+    'a header that no request can have',
+    () => (batch.object = (oid) => ({ actions: { download: { href: `${url.replace('/repo', '')}/${oid}`, header: { 'a b': '1' } } } })),
+    /model\.bin: the server names an invalid address or header/,
+    'git_failed',
+  ],
+  ['an answer that is no object', () => (batch.text = 'null'), /does not have it/, 'git_failed'],
+  ['an answer with objects that are none', () => (batch.text = '{"objects":[null,1]}'), /does not have it/, 'git_failed'],
   [
     'an error for the file',
     () => (content = (_, reply) => void reply.writeHead(500).end()),

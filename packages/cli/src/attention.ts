@@ -3,6 +3,7 @@ import type { DeploymentItem } from '@berth/wire/deployment';
 import type { Client } from '@berth/wire/client';
 import { errorSentence } from '@berth/wire/error-sentence';
 import { projectsWithMovingPorts } from '@berth/wire/moving-ports';
+import { bytes } from './output/units.ts';
 import { allPages } from './project/pages.ts';
 
 export type Attention = {
@@ -16,6 +17,7 @@ export type Attention = {
     | 'ports'
     | 'unmanaged'
     | 'engine'
+    | 'disk'
     | 'quarantine'
     | 'dataset';
   subject: string;
@@ -31,8 +33,18 @@ export type Overview = {
 
 /** A project whose newest deployment is older than this many deployments of the platform is not searched for failures. */
 const RECENT = 1_000;
+/** Part of a disk that is free when it needs attention. */
+const DISK_FULL = 0.1;
 /** Projects of a silent node that are named. */
 const NAMED = 3;
+
+/** A deployment builds the newest commit, so only changed settings ask for one. Another drift ends with a new container of the same release. */
+function nextOf({ health, rolled_back_from }: DeploymentItem, name: string): string {
+  if (health?.status !== 'drifted') return `berth status ${name}`;
+  const isOfSettings = health.detail?.includes(' changed since ') === true;
+  if (!isOfSettings) return `berth restart ${name}`;
+  return (rolled_back_from ?? null) === null ? `berth deploy ${name}` : `berth status ${name}`;
+}
 
 export async function overview(client: Client): Promise<Overview> {
   const page = { limit: 200 };
@@ -70,17 +82,13 @@ export async function overview(client: Client): Promise<Overview> {
   for (const d of running) {
     const { health } = d;
     if (health !== null && health.status !== 'healthy')
-      add(
-        health.status,
-        name(d),
-        `${health.status}${health.detail === null ? '' : `: ${health.detail}`}`,
-        health.status === 'drifted' && (d.rolled_back_from ?? null) === null ? `berth deploy ${name(d)}` : `berth status ${name(d)}`,
-      );
+      add(health.status, name(d), `${health.status}${health.detail === null ? '' : `: ${health.detail}`}`, nextOf(d, name(d)));
   }
   for (const project of projects) {
     // A control plane of the previous version sends no certificate.
     const problem = project.certificate?.problem ?? null;
-    if (problem !== null) add('certificate', project.name, problem, 'search the log of the reverse proxy for this host');
+    if (problem !== null)
+      add('certificate', project.name, problem, 'search the log of the reverse proxy for this host (journalctl -u berth-proxy)');
   }
   for (const node of nodes) {
     const subject = `${node.role} ${node.hostname}`;
@@ -96,7 +104,7 @@ export async function overview(client: Client): Promise<Overview> {
         'node',
         subject,
         `another machine (${node.doubled.host_ip}) registers under its name and is refused`,
-        'rename one of the two machines',
+        `give one of the two another NODE_NAME; if the new machine replaces a dead one: berth node reset-secret ${node.id}`,
       );
     if (node.address_taken)
       add(
@@ -121,13 +129,26 @@ export async function overview(client: Client): Promise<Overview> {
         `docker rm -f ${container} on that machine, then berth node removed ${node.id} ${container}`,
       );
     if (node.engine?.ok === false)
-      add('engine', subject, `the container engine does not answer: ${node.engine.error}`, 'check the container engine on that machine');
+      add(
+        'engine',
+        subject,
+        `the container engine does not answer: ${node.engine.error}`,
+        'on that machine: journalctl -u docker -n 50, then systemctl restart docker',
+      );
+    const disk = node.status === 'online' ? (node.disk ?? null) : null;
+    if (disk !== null && disk.total > 0 && disk.free / disk.total < DISK_FULL)
+      add(
+        'disk',
+        subject,
+        `its disk is nearly full: ${bytes(disk.free)} of ${bytes(disk.total)} are free`,
+        `berth node disk ${node.id}, which shows what uses it`,
+      );
     if ((node.quarantined ?? []).length > 0)
       add(
         'quarantine',
         subject,
         `containers of unknown deployments: ${node.quarantined?.join(', ')}`,
-        'remove them on that machine if nothing needs them',
+        'if nothing needs them, on that machine: docker rm -f CONTAINER for each',
       );
   }
   for (const dataset of datasets)
@@ -138,7 +159,7 @@ export async function overview(client: Client): Promise<Overview> {
         `${dataset.status}: ${dataset.problem}`,
         dataset.status === 'suspicious'
           ? `bring the files back, or berth dataset scan ${dataset.name} --accept-loss`
-          : 'check the shared storage',
+          : `mount the share again on the control plane and the nodes, then berth dataset scan ${dataset.name}`,
       );
   return {
     needs,

@@ -28,7 +28,7 @@ test('a host without a good certificate needs a person; a new host and an earlie
       kind: 'certificate',
       subject: 'bad',
       message: 'the proxy has no certificate for bad.berth.test',
-      next: 'search the log of the reverse proxy for this host',
+      next: 'search the log of the reverse proxy for this host (journalctl -u berth-proxy)',
     },
   ]);
 });
@@ -98,6 +98,37 @@ test('the projects of a silent node move before it is deleted, because the delet
   expect(await nextOf([runs('a', 7), runs('b', 1), runs('c', 2), runs('d', 3)])).toContain(
     'berth rollback c --to 2, the same for 1 more, and then berth node delete',
   );
+});
+
+test('a drift asks for a new build only if the settings changed; a full disk names the command that shows what uses it', async () => {
+  const drifted = (project_id: string, detail: string, rest: object = {}): object => ({
+    id: project_id,
+    project_id,
+    generation: 1,
+    status: 'running',
+    health: { status: 'drifted', since: '2026-11-23T12:00:00.000Z', detail },
+    node_id: 'id-full',
+    ...rest,
+  });
+  const settings = 'the project’s env changed since this deployment; deploy the project to apply the change';
+  const full = node('full', { disk: { free: 5e9, total: 100e9 } });
+  const { needs } = await overview(
+    clientOf(
+      ['a', 'b', 'c'].map((name) => project(name, {})),
+      [full, node('roomy', { disk: { free: 50e9, total: 100e9 } })],
+      [
+        drifted('a', settings),
+        drifted('b', 'its container is named svc-b-g2 instead of svc-b'),
+        drifted('c', 'the project’s env changed since the rollback from deployment 2', { rolled_back_from: 2 }),
+      ],
+    ),
+  );
+  expect(needs.map(({ kind, next }) => [kind, next])).toEqual([
+    ['drifted', 'berth deploy a'],
+    ['drifted', 'berth restart b'],
+    ['drifted', 'berth status c'],
+    ['disk', 'berth node disk id-full, which shows what uses it'],
+  ]);
 });
 
 test('a container that only a person can remove needs one, with both commands', async () => {

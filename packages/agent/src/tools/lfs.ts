@@ -126,21 +126,20 @@ async function fetchBatch(pointers: readonly LfsPointer[], url: string, options:
 
 /** Returns the action for each object, or why there is none. */
 function actionsIn(text: string): Map<string, Action | string> {
-  type Answer = {
-    objects?: {
-      oid?: unknown;
-      actions?: { download?: { href?: unknown; header?: Record<string, unknown> } };
-      error?: { message?: unknown };
-    }[];
+  type Listed = {
+    oid?: unknown;
+    actions?: { download?: { href?: unknown; header?: Record<string, unknown> } };
+    error?: { message?: unknown };
   };
-  let answer: Answer;
+  let answer: { objects?: (Listed | null)[] } | null;
   try {
-    answer = JSON.parse(text) as Answer;
+    answer = JSON.parse(text) as typeof answer;
   } catch (error) {
     throw failure('the answer of the Git LFS server is not JSON', error);
   }
   const found = new Map<string, Action | string>();
-  for (const { oid, actions, error } of Array.isArray(answer.objects) ? answer.objects : []) {
+  for (const listed of Array.isArray(answer?.objects) ? answer.objects : []) {
+    const { oid, actions, error } = listed ?? {};
     if (typeof oid !== 'string') continue;
     const href = actions?.download?.href;
     const header = Object.entries(actions?.download?.header ?? {}).filter((pair): pair is [string, string] => typeof pair[1] === 'string');
@@ -158,7 +157,12 @@ async function download(
   options: LfsOptions,
 ): Promise<void> {
   let at = checked(href, endpoint, pointer, options);
-  let headers: Record<string, string> = { ...header };
+  let headers: Record<string, string>;
+  try {
+    headers = Object.fromEntries(new Headers(header));
+  } catch (error) {
+    throw invalidAddress(pointer, error);
+  }
   const hasOwn = Object.keys(header).some((name) => name.toLowerCase() === 'authorization');
   if (at.origin === endpoint.origin && authorization !== null && !hasOwn) headers = { ...headers, authorization };
   for (let hops = 0; ; hops += 1) {
@@ -167,7 +171,7 @@ async function download(
     if (answer.status >= 300 && answer.status < 400 && location !== null) {
       await answer.body?.cancel();
       if (hops === MAX_REDIRECTS) throw failure(`${pointer.name}: ${at.host} redirects more often than allowed`);
-      const next = checked(new URL(location, at).href, at, pointer, options);
+      const next = checked(URL.parse(location, at.href)?.href ?? '', at, pointer, options);
       if (next.origin !== at.origin) headers = {};
       at = next;
       continue;
@@ -177,11 +181,14 @@ async function download(
   }
 }
 
+const invalidAddress = ({ name }: Pick<LfsPointer, 'name'>, cause?: unknown): TaskFailure =>
+  failure(`${name}: the server names an invalid address or header`, cause);
+
 /** Checks the host of an address like that of a submodule. */
 function checked(href: string, from: URL, { name }: LfsPointer, { ownUrl, allowedHosts }: LfsOptions): URL {
   const url = URL.canParse(href) ? new URL(href) : null;
   const host = url === null ? null : gitHost(href.trim());
-  if (url === null || host === null || !/^https?:$/.test(url.protocol)) throw failure(`${name}: the server names an invalid address`);
+  if (url === null || host === null || !/^https?:$/.test(url.protocol)) throw invalidAddress({ name });
   if (from.protocol === 'https:' && url.protocol !== 'https:')
     throw failure(`${name}: the server names an address without https at ${url.host}`);
   const isAllowed = host === gitHost(ownUrl) || (allowedHosts !== undefined && (allowedHosts.length === 0 || isListed(host, allowedHosts)));

@@ -93,7 +93,7 @@ export const FLEET_COMMANDS: readonly Command[] = [
     columns: (cli) => [
       { head: 'NODE', of: (n) => n.hostname },
       { head: 'ROLE', of: (n) => n.role },
-      { head: 'STATUS', of: (n) => `${n.status}${n.schedulable ? '' : ', cordoned'}` },
+      { head: 'STATUS', of: (n) => `${n.status}${n.engine?.ok === false ? ', no engine' : ''}${n.schedulable ? '' : ', cordoned'}` },
       { head: 'SEEN', of: (n) => ago(n.last_seen_at, cli.io.now()) },
       { head: 'FREE', of: (n) => (n.free_storage === null ? '–' : bytes(n.free_storage)) },
       { head: 'AGENT', of: (n) => n.agent_version ?? 'contract-only' },

@@ -149,9 +149,12 @@ function locate(target: string): string {
 }
 
 const cannotOpen = (path: string, cause: unknown): StoreError =>
-  new StoreError('cannot_open', `the database ${path} cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}`, {
-    cause,
-  });
+  new StoreError(
+    'cannot_open',
+    `the database ${path} cannot be opened: ${cause instanceof Error ? cause.message : String(cause)}; check DATABASE_URL, and that this ` +
+      'user may read and write the file',
+    { cause },
+  );
 
 const sqliteVersion = (database: Sqlite.Database): string => String(database.prepare('select sqlite_version()').pluck().get());
 
