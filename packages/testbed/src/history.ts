@@ -49,6 +49,11 @@ export type Happening =
   | { type: 'switched'; project: string; copy: string }
   /** A project of which no two versions may run at once (`recreate`). */
   | { type: 'single_writer'; project: string }
+  /** A person is about to change settings of a project: from here on they may hold. `place`: its repository and branch then. */
+  | { type: 'changing'; project: string; request: string; place: string; replace?: 'rolling' | 'recreate' }
+  | (Asked & { type: 'changed'; project: string; request: string })
+  /** The repository and branch have this commit. */
+  | { type: 'pushed'; commit: string; place: string }
   | (Asked & { type: 'cancel_accepted'; deployment: string })
   /** A client is about to request the deletion: from here on the thing may be gone. */
   | { type: 'deleting'; what: 'project' | 'node'; id: string }
@@ -78,6 +83,7 @@ export type Happening =
   /**
    * A container changed. `task`: by a retire or deploy task. `contract`: by a contract-only agent, which replaces containers by itself.
    * `outside`: by the engine or a person. `keeps_port`: its agent chose the port, which stays its own until the container is removed.
+   * `alone`: no other version may run beside it. `for_next`: it was stopped so that another version can start.
    */
   | {
       type: 'container';
@@ -89,6 +95,8 @@ export type Happening =
       deployment: string;
       address: string | null;
       keeps_port?: boolean;
+      alone?: boolean;
+      for_next?: boolean;
     }
   /**
    * A proxy serves these routes from now on: project -> host:port. `pages`: projects with the page of a stopped project
@@ -115,6 +123,11 @@ export type Happening =
       trigger: string | null;
       of: string | null;
       image: string | null;
+      /** The commit, and the repository and branch of its settings. */
+      commit?: string | null;
+      place?: string;
+      /** No other version may run beside it. */
+      alone?: boolean;
     }
   /** The volume of a project at the end: the deployments that wrote to the copy that counts, or null if no disk has that copy. */
   | { type: 'kept'; project: string; copy: string | null; entries: string[] | null; counts: Counts | null }

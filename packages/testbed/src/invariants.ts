@@ -32,6 +32,7 @@ export const INVARIANTS = {
   uptime: 'no deadline runs while no control plane serves',
   'one-verdict': 'each delivery of a push gets one verdict',
   'push-once': 'one push causes at most one deployment',
+  'own-branch': 'a deployment has a commit of the branch that was set',
   'last-push': 'the last push of a branch is live in the end',
   'last-status': 'the forge has the last status of each commit',
   'status-once': 'a commit status that arrived is not sent again',
@@ -75,6 +76,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
   checkNewest();
   checkStops();
   checkReleases();
+  checkBranches();
   for (const e of all('gauge')) if (e.value > e.bound) broken('bounded', e.at, `${e.name} is ${e.value}, more than ${e.bound}`);
   for (const e of all('internal_error')) broken('no-surprise', e.at, e.message);
   return violations.sort((a, b) => a.at - b.at);
@@ -198,6 +200,31 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
             `project ${project}: ${d.deployment} rolls back to ${from.deployment}, not before ${before.deployment}`,
           );
       }
+    }
+  }
+
+  /** Compares each deployment from source with the settings that may have held when it was created. */
+  function checkBranches(): void {
+    const pushed = new Set(all('pushed').map((e) => `${e.place} ${e.commit}`));
+    // A commit whose process died at once is not recorded; `pending` may come again later.
+    const created = new Map<string, number>();
+    for (const [deployment, [first]] of groupBy(all('moved'), (e) => e.deployment))
+      if (first?.to === 'pending') created.set(deployment, first.at);
+    const answers = new Map(all('changed').map((e) => [e.request, e.at]));
+    const changes = groupBy(all('changing'), (e) => e.project);
+    for (const d of all('listed')) {
+      if (d.place === undefined || d.of !== null) continue;
+      if (d.commit !== undefined && d.commit !== null && !pushed.has(`${d.place} ${d.commit}`))
+        broken('own-branch', d.at, `project ${d.project}: ${d.deployment} has commit ${d.commit}, which ${d.place} does not have`);
+      const at = created.get(d.deployment) ?? null;
+      const ofProject = changes.get(d.project) ?? [];
+      // A change is over when a later one was answered that was sent when no message of the first was on its way any more.
+      const mayHold = (e: Of<'changing'>): boolean =>
+        at !== null &&
+        e.at <= at &&
+        !ofProject.some((later) => later.at > e.at + LATE_MS && (answers.get(later.request) ?? Infinity) <= at);
+      if (at !== null && ofProject.length > 0 && !ofProject.some((e) => e.place === d.place && mayHold(e)))
+        broken('own-branch', d.at, `project ${d.project}: ${d.deployment} deploys ${d.place}, which was not set at its creation`);
     }
   }
 
@@ -402,6 +429,9 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       (e) => e.deployment,
     );
     const single = new Set(all('single_writer').map((e) => e.project));
+    /** Projects that people may have made stop-first. */
+    const maybeSingle = new Set<string>();
+    const alone = new Set(all('listed').flatMap((e) => (e.alone === true ? [e.deployment] : [])));
     const liveSince = new Map<string, Of<'read'>>();
     const addressesOf = (id: string): Set<string> => upsert(known, id);
 
@@ -427,6 +457,9 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
           break;
         case 'stopping':
           maybeStopped.set(e.project, e.at);
+          break;
+        case 'changing':
+          if (e.replace === 'recreate') maybeSingle.add(e.project);
           break;
         case 'project':
           if (!e.stopped && e.sent > Math.max(maybeStopped.get(e.project) ?? 0, upSince) + LATE_MS) maybeStopped.delete(e.project);
@@ -464,12 +497,13 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     }
     function containerChanged(e: Of<'container'>): void {
       const down = e.change === 'stopped' || e.change === 'removed';
-      if (e.change === 'started' && single.has(e.project)) startedAlone(e);
+      if (e.change === 'started' && (e.alone === true || alone.has(e.deployment) || single.has(e.project))) startedAlone(e);
       // Stop-first stops the live container, and starts it again when the new version fails. A stop does so on request.
       if (
         down &&
         e.cause === 'task' &&
         !single.has(e.project) &&
+        !(e.for_next === true && maybeSingle.has(e.project)) &&
         !maybeStopped.has(e.project) &&
         !isGone(e.project, e.at) &&
         !isGone(e.node, e.at)
@@ -576,12 +610,14 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     };
     const isOwn = ({ address, keeps_port }: Of<'container'>): boolean =>
       keeps_port === true && (machines.get(address?.slice(0, address.lastIndexOf(':')) ?? '')?.size ?? 1) < 2;
-    const compare = (at: number, toldBefore: number): void => {
+    const compare = (at: number, toldBefore: number, asking: string | null = null): void => {
       for (const [proxy, routes] of served)
         for (const [project, address] of Object.entries(routes)) {
           const other = present.get(address);
           if (other === undefined || other.project === project) continue;
-          if (isOwn(other) || (told.get(address) ?? Infinity) <= toldBefore)
+          // The others may still have the configuration that they asked for before they were cut off.
+          const isKnown = (asking === null || proxy === asking) && (told.get(address) ?? Infinity) <= toldBefore;
+          if (isOwn(other) || isKnown)
             broken('own-host', at, `project ${project}: ${proxy} sends its requests to ${address}, where ${other.project} answers`);
         }
     };
@@ -609,7 +645,7 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
               `${e.proxy} has one address, ${address}, for the projects ${projects.map(([id]) => id).join(' and ')}`,
             );
         served.set(e.proxy, e.routes);
-        compare(e.at, (e.asked ?? e.at) - toldMs);
+        compare(e.at, (e.asked ?? e.at) - toldMs, e.proxy);
       } else if (e.type === 'shown' && e.by !== e.project)
         broken('own-host', e.at, `the host of project ${e.project} was answered by ${e.by}`);
       else if (e.type === 'ended') compare(e.at, e.at);

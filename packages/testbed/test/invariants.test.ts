@@ -96,6 +96,10 @@ const BREACHES: Record<InvariantId, Happening[]> = {
     { type: 'caused', push: 'push-1', deployment: 'd' },
     { type: 'caused', push: 'push-1', deployment: 'e' },
   ],
+  'own-branch': [
+    { type: 'pushed', commit: 'c', place: 'git main' },
+    { ...listed(1, 'running', 'api'), commit: 'c', place: 'git release' },
+  ],
   'last-push': [{ type: 'tip', project: 'p', commit: 'c', deployed: false }],
   'last-status': [status('success'), status('pending'), { type: 'status_due', deployment: 'd', commit: 'c', state: 'success' }],
   'status-once': [status('success'), status('success')],

@@ -5,7 +5,7 @@
  */
 import { LABELS } from '@berth/wire/vocabulary';
 import type { History } from '@berth/testbed/history';
-import type { CachedDataset } from '@berth/wire/node';
+import type { CachedDataset, NodeDisk } from '@berth/wire/node';
 import type { TaskReport } from '@berth/wire/task';
 import { CAN_MOVE_VOLUMES, CAN_VOLUMES } from '@berth/wire/volume';
 import { LOOK_CAPABILITY } from '@berth/wire/look';
@@ -57,6 +57,12 @@ type Stop = 'lost' | 'cancelled';
 type Run = { task: TaskRecord; attempt: number; stop: Stop | null };
 type Product = { report: TaskReport; discard: () => void };
 const failed = (code: string): Product => ({ report: { status: 'failed', result: { error: { code, message: code } } }, discard() {} });
+/** An engine whose disk is not mounted has no images. */
+const diskOf = (isOut: boolean): NodeDisk => {
+  const image = { name: 'registry:5000/old:1', bytes: 1e6, created_at: new Date(0).toISOString(), kept: false };
+  const evictable = { build_cache: 0, images: isOut ? [] : [image], own_disk: null };
+  return { datasets: 0, images: isOut ? 0 : 1e9, build_cache: 0, other: 0, free: 1e9, total: 4e9, evictable };
+};
 const isOver = (error: unknown): boolean => error instanceof DomainError && error.code !== 'busy';
 
 export function createAgent(deps: AgentDeps): Agent {
@@ -65,6 +71,8 @@ export function createAgent(deps: AgentDeps): Agent {
   const own = createRandom(random.int(1, 1e9));
   /** Agents of the previous version do not report their engine. */
   const tellsEngine = own.chance(0.5);
+  /** Nor what is on their disk, nor which copies of volumes they have deleted. */
+  const [tellsDisk, tellsRemoved] = [own.chance(0.5), own.chance(0.5)];
   const looks = deps.role === 'builder' && own.chance(0.8);
   const dead: Life = { name: deps.hostname, alive: false };
   let life = dead;
@@ -145,13 +153,15 @@ export function createAgent(deps: AgentDeps): Agent {
           ...(deps.role === 'deploy' ? [CAN_VOLUMES, CAN_MOVE_VOLUMES] : []),
         ],
         volumes: engine.disk.reported(),
+        ...(tellsRemoved ? { removed_volumes: engine.disk.removed() } : {}),
+        ...(tellsDisk ? { disk: diskOf(engine.disk.isOut()) } : {}),
         host_ip: engine.address,
         max_storage: 1e9,
         max_builds: 2,
         last_answer_at: answeredAt,
         agent_version: 'sim',
         ...(tellsEngine ? { engine: { ok: engine.up, version: null, error: engine.up ? null : 'no answer' } } : {}),
-        cached,
+        cached: engine.disk.isOut() ? [] : cached,
         free_storage: 1e9,
         ...(containers === null
           ? {}
@@ -370,7 +380,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const long = random.chance(0.03) ? 120_000 : random.int(300, 6_000);
       if (!(await work(run, long))) return failed('cancelled');
       if (random.chance(0.08)) return failed('build_failed');
-      const sha = task.payload.commit ?? deps.forge.tip(task.payload.project_id);
+      const sha = task.payload.commit ?? deps.forge.tip(task.payload);
       return {
         report: { status: 'completed', result: null, image_tag: `${task.payload.image_repository}:${sha}`, commit: sha },
         discard() {},
@@ -382,7 +392,7 @@ export function createAgent(deps: AgentDeps): Agent {
       if (!(await work(run, random.int(50, 1_500)))) return failed('cancelled');
       if (random.chance(0.1)) return failed(random.pick(['git_unreachable', 'git_timeout']));
       if ('repository' in payload) return failed('task_failed');
-      const commit = deps.forge.tip(payload.project_id);
+      const commit = deps.forge.tip(payload);
       // The answer of the git server may be old when it arrives.
       if (!(await work(run, random.int(0, 1_000)))) return failed('cancelled');
       const result = { skip_mark: null, changes: [] } as NonNullable<TaskReport['result']>;
@@ -407,7 +417,7 @@ export function createAgent(deps: AgentDeps): Agent {
         payload.replace === 'recreate'
           ? mineOnly().filter((c) => c.project === payload.project_id && c.deployment !== task.deployment_id)
           : [];
-      for (const c of others) engine.stop(c.id, 'task');
+      for (const c of others) engine.stop(c.id, 'task', true);
       const copy = payload.volumes === undefined ? undefined : engine.disk.mount(payload.project_id, payload.volumes);
       const isNew = container === undefined;
       if (isNew && copy === null) {
@@ -424,6 +434,7 @@ export function createAgent(deps: AgentDeps): Agent {
           node: task.node_id,
           holder,
           keepsPort,
+          alone: payload.replace === 'recreate',
         },
         'task',
       );
@@ -478,6 +489,7 @@ export function createAgent(deps: AgentDeps): Agent {
       const content = contentOf(deps.moving.get(to) ?? { entries: [], counts: {} });
       if (!(await work(run, random.int(100, 2_000)))) return failed('cancelled');
       if (random.chance(0.1)) return failed('disk_full');
+      if (engine.disk.isOut()) return failed('volume_failed');
       engine.disk.receive({ copy: to, project, ...content });
       return done(content);
     }
@@ -499,7 +511,7 @@ export function createAgent(deps: AgentDeps): Agent {
       if (run.stop !== null) return failed('cancelled');
       for (const c of old) engine.stop(c.id, 'task');
       for (const { deployment_id } of payload.stop ?? [])
-        for (const c of ours()) if (c.deployment === deployment_id) engine.stop(c.id, 'task');
+        for (const c of ours()) if (c.deployment === deployment_id) engine.stop(c.id, 'task', true);
       await sleep(random.int(10, 500));
       for (const c of old) engine.remove(c.id, 'task');
       if (typeof payload.start === 'string') {

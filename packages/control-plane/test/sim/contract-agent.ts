@@ -54,7 +54,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
   async function perform(mine: Life, task: TaskRecord): Promise<TaskReport> {
     if (task.kind === 'build') {
       const { payload } = task as TaskRecord<'build'>;
-      const sha = payload.commit ?? forge.tip(payload.project_id);
+      const sha = payload.commit ?? forge.tip(payload);
       return { status: 'completed', result: 'done', image_tag: `${payload.image_repository}:${sha}` };
     }
     const { payload } = task as TaskRecord<'deploy'>;
@@ -69,6 +69,7 @@ export function createContractAgent({ world, history, controlPlane, hostname, ro
         node: task.node_id,
         holder: { task: task.id, attempt: 0 },
         keepsPort: false,
+        alone: payload.replace === 'recreate',
       };
       const container = engine.run(spec, 'contract');
       engine.keepUp(container.id);

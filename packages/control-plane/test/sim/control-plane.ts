@@ -434,8 +434,11 @@ export function createControlPlane(deps: {
           changes.notify('work');
         if (routesMoved === true || (before !== null && before.host_ip !== node.host_ip)) changes.notify('routes');
         await driver.observed(node, at.at).catch(surprised);
-        const reported = body.volumes ?? [];
-        const volumes = reported.length === 0 ? undefined : await stores.volumes.report(node, reported, now());
+        // The product compares only reports that differ from the one before (api/volume-reports.ts).
+        const volumes =
+          body.volumes === undefined || body.role === 'builder'
+            ? undefined
+            : await stores.volumes.report(node, body.volumes, now(), body.removed_volumes);
         return { ...node, ...(given === null ? {} : { secret: given }), ...(volumes === undefined ? {} : { volumes }) };
       },
       tasks: (nodeId) => stores.tasks.openFor(nodeId, now()),

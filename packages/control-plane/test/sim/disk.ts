@@ -22,6 +22,12 @@ export type Disk = {
   work(given: { remove: readonly string[]; setAside: readonly string[] }, isMounted: (copy: string) => boolean): void;
   reported(): ReportedCopy[];
   mountOf(container: string): string | null;
+  /** Copies that this disk has deleted. */
+  removed(): string[];
+  /** The disk is not mounted: the agent finds an empty folder. Containers that run keep what they have. */
+  takeOut(): void;
+  putBack(): void;
+  isOut(): boolean;
 };
 /** The entries that senders have sent, by the id of the new copy. The chunks themselves are tested elsewhere. */
 export type Moving = Map<string, Content>;
@@ -36,6 +42,8 @@ export function createDisk(history: History): Disk {
   const places = new Map<string, Copy>();
   const aside = new Map<string, Copy>();
   const mounts = new Map<string, Copy>();
+  const gone: string[] = [];
+  let isOut = false;
   const displace = (project: string): void => {
     const older = places.get(project);
     if (older !== undefined) aside.set(older.copy, older);
@@ -43,6 +51,7 @@ export function createDisk(history: History): Disk {
   };
   return {
     mount(project, { copy, mounts: wanted }) {
+      if (isOut) return null;
       const found = places.get(project);
       if (found !== undefined) return found.copy === copy ? found : null;
       if (wanted.some((m) => !m.create)) return null;
@@ -64,36 +73,37 @@ export function createDisk(history: History): Disk {
       history.record({ type: 'wrote', project: copy.project, deployment, copy: copy.copy, count });
     },
     startsByHand(container, project, deployment) {
-      const copy = places.get(project);
+      const copy = isOut ? undefined : places.get(project);
       if (copy === undefined) return false;
       mounts.set(container, copy);
       copy.entries.push(deployment);
       return true;
     },
-    find: (project, copy) => (places.get(project)?.copy === copy ? (places.get(project) ?? null) : null),
+    find: (project, copy) => (!isOut && places.get(project)?.copy === copy ? (places.get(project) ?? null) : null),
     receive(copy) {
       displace(copy.project);
       places.set(copy.project, copy);
     },
     work({ remove, setAside }, isMounted) {
+      if (isOut) return;
       for (const { copy, project } of [...places.values()])
         if ((remove.includes(copy) || setAside.includes(copy)) && !isMounted(copy)) displace(project);
-      for (const copy of remove) if (!isMounted(copy)) aside.delete(copy);
+      for (const copy of remove) if (!isMounted(copy) && aside.delete(copy)) gone.push(copy);
     },
-    reported: () => [
-      ...[...places.values()].map(({ copy, project }) => ({
-        copy,
-        project_id: project,
-        in_place: true,
+    reported() {
+      if (isOut) return [];
+      const report = (in_place: boolean) => (c: Copy) => ({
+        copy: c.copy,
+        project_id: c.project,
+        in_place,
         folders: [{ name: 'data', bytes: 1 }],
-      })),
-      ...[...aside.values()].map(({ copy, project }) => ({
-        copy,
-        project_id: project,
-        in_place: false,
-        folders: [{ name: 'data', bytes: 1 }],
-      })),
-    ],
+      });
+      return [...[...places.values()].map(report(true)), ...[...aside.values()].map(report(false))];
+    },
     mountOf: (container) => mounts.get(container)?.copy ?? null,
+    removed: () => (isOut ? [] : [...gone]),
+    takeOut: () => void (isOut = true),
+    putBack: () => void (isOut = false),
+    isOut: () => isOut,
   };
 }

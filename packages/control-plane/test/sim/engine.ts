@@ -20,6 +20,8 @@ export type Container = {
   port: number;
   /** Its agent chose the port, which stays its own until it is removed. */
   keepsPort: boolean;
+  /** No other version may run beside it (`replace: recreate`). */
+  alone: boolean;
   startedAt: number;
   running: boolean;
   /** Whether it starts again with the engine. */
@@ -40,7 +42,8 @@ export type Engine = {
   /** Throws while the engine does not answer: that is not an empty list. */
   list(): Container[];
   run(spec: Omit<Container, 'id' | 'port' | 'startedAt' | 'running' | 'stays' | 'halted'>, cause: Cause): Container;
-  stop(id: string, cause: Cause): void;
+  /** `forNext`: so that another version can start. */
+  stop(id: string, cause: Cause, forNext?: boolean): void;
   /** Starts a stopped container. */
   start(id: string, cause?: Cause): void;
   remove(id: string, cause: Cause): void;
@@ -53,6 +56,8 @@ export type Engine = {
   cutPower(): void;
   powerOn(): void;
   isOff(): boolean;
+  /** The next container whose port the engine chooses gets this one if it is free. */
+  nextPort(port: number): void;
   /** The machine gets another address. */
   moveTo(address: string): void;
 };
@@ -90,7 +95,7 @@ export function createEngine(world: World, history: History, name: string, addre
   const give = (keepsPort: boolean): number => (keepsPort && !loosePorts ? ownPort() : portOfEngine());
   /** Returns the port of a container that starts again. */
   const again = (c: Container): number => (c.keepsPort && !loosePorts ? c.port : portOfEngine());
-  const tell = (c: Container, change: 'started' | 'moved' | 'stopped' | 'removed', cause: Cause): void =>
+  const tell = (c: Container, change: 'started' | 'moved' | 'stopped' | 'removed', cause: Cause, forNext = false): void =>
     history.record({
       type: 'container',
       change,
@@ -101,6 +106,8 @@ export function createEngine(world: World, history: History, name: string, addre
       deployment: c.deployment,
       address: `${host}:${c.port}`,
       ...(c.keepsPort ? { keeps_port: true } : {}),
+      ...(c.alone ? { alone: true } : {}),
+      ...(forNext ? { for_next: true } : {}),
     });
   const engine: Engine = {
     get address() {
@@ -120,14 +127,14 @@ export function createEngine(world: World, history: History, name: string, addre
       tell(container, 'started', cause);
       return { ...container };
     },
-    stop(id, cause) {
+    stop(id, cause, forNext = false) {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
       const container = containers.get(id);
       // Also a container that has exited already: it does not start again.
       if (container !== undefined) container.halted = true;
       if (container === undefined || !container.running) return;
       container.running = false;
-      tell(container, 'stopped', cause);
+      tell(container, 'stopped', cause, forNext);
     },
     start(id, cause = 'task') {
       if (!engine.up) throw new EngineError(`the engine of ${name} does not answer`);
@@ -182,6 +189,9 @@ export function createEngine(world: World, history: History, name: string, addre
       engine.restart();
     },
     isOff: () => isOff,
+    nextPort(port) {
+      counted = Math.max(0, port - ENGINE_PORTS.from);
+    },
     moveTo(next) {
       host = next;
       history.record({ type: 'addressed', machine: name, host });

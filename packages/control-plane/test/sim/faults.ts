@@ -44,6 +44,10 @@ export function createFaults(deps: {
   drain: (deployment: string) => () => void;
   /** Stops the deployment's project. */
   stop: (deployment: string) => void;
+  /** Restarts a project. */
+  restart: (project: string) => Promise<void>;
+  /** Weight of the fault that gives the port of a stopped version to another project. */
+  takenPorts: number;
   /** Proxies that a fault may hit. */
   proxies: readonly Proxy[];
   /** Weight of the fault that moves a stop-first project before its node's next list. */
@@ -66,6 +70,8 @@ export function createFaults(deps: {
     unseenMoves,
     forge,
     engineRestarts,
+    restart,
+    takenPorts,
   } = deps;
   let { heir } = deps;
   const { random } = world;
@@ -80,6 +86,11 @@ export function createFaults(deps: {
   let unseen: string | null = null;
   /** The project of the next deployment that reaches this state is stopped. */
   let stopsAt: string | null = null;
+  /** The next stop-first deployment fails after its route was published, and meanwhile another project got the port of the old version. */
+  let takesPort = false;
+  type Stopped = { agent: Agent; port: number; other: string };
+  /** The version that a deployment which has just started has stopped, if the engine chose its port. */
+  const stoppedBy = new Map<string, Stopped>();
   const stopFirst = new Set<string>();
 
   /** Calls `undo` after a while, at the latest at the end of the faults. */
@@ -132,6 +143,7 @@ export function createFaults(deps: {
     },
     { weight: 2, strike: () => void (movesBack = true) },
     { weight: 1, strike: () => void (stopsAt = random.pick(['building', 'built', 'deploying', 'published', 'running'])) },
+    { weight: proxies.length === 0 || isDoubled ? 0 : takenPorts, strike: restartAlone },
     // Does nothing where a machine must be heard in time.
     { weight: isDoubled ? 0 : unseenMoves, strike: () => void (movesUnseen = true) },
     {
@@ -200,6 +212,16 @@ export function createFaults(deps: {
       strike() {
         const agent = random.maybe(agents.filter((a) => a.engine.up && a.engine.list().some((c) => c.running)));
         agent?.rename(`${agent.hostname}-${++renames}`);
+      },
+    },
+    {
+      // The disk of the volumes and of the engine's images is not mounted for a while.
+      weight: 1,
+      strike() {
+        const agent = random.maybe(agents.filter((a) => a.engine.disk.reported().length > 0));
+        if (agent === undefined) return;
+        agent.engine.disk.takeOut();
+        forAWhile(random.chance(0.5) ? random.int(5_000, 40_000) : whileMs(), () => agent.engine.disk.putBack());
       },
     },
     {
@@ -277,6 +299,44 @@ export function createFaults(deps: {
     }
   }
 
+  /** Restarts a stop-first project whose port the engine chose, beside another project. */
+  function restartAlone(): void {
+    const all = agents.flatMap(({ engine }) => {
+      const loose = engine.up ? engine.list().filter((c) => c.running && c.stays && !c.keepsPort) : [];
+      return loose.filter((c) => c.alone && loose.some((other) => other.project !== c.project));
+    });
+    const one = random.maybe(all);
+    if (one === undefined) return;
+    takesPort = true;
+    void restart(one.project).catch(() => undefined);
+  }
+
+  function noteStopped({ address, project, deployment }: Extract<Happening, { type: 'container' }>): void {
+    const agent = agents.find((a) => a.engine.up && address?.startsWith(`${a.engine.address}:`) === true);
+    const listed = agent?.engine.list() ?? [];
+    const old = listed.find((c) => c.project === project && !c.running && !c.keepsPort);
+    const other = random.maybe(listed.filter((c) => c.project !== project && c.running && c.stays && !c.keepsPort));
+    if (agent !== undefined && old !== undefined && other !== undefined)
+      stoppedBy.set(deployment, { agent, port: old.port, other: other.project });
+  }
+
+  /** The proxies get the new route when the other project has the port, and do not reach the new version then. */
+  function takePort({ agent: { engine }, port, other }: Stopped): void {
+    engine.nextPort(port);
+    void restart(other).catch(() => undefined);
+    for (const { name } of proxies) network.split.add(name);
+    const { address } = engine;
+    forAWhile(random.int(9_000, 13_000), () => {
+      for (const { name, shutOut } of proxies) {
+        network.split.delete(name);
+        shutOut.add(address);
+      }
+      forAWhile(random.int(3_000, 8_000), () => {
+        for (const { shutOut } of proxies) shutOut.delete(address);
+      });
+    });
+  }
+
   return {
     begin(forMs) {
       // Some runs are quiet, so that the remaining faults show by themselves.
@@ -289,6 +349,14 @@ export function createFaults(deps: {
     },
     heard(event) {
       if (event.type === 'single_writer') stopFirst.add(event.project);
+      if (takesPort && event.type === 'container' && event.change === 'started' && event.cause === 'task' && event.alone === true)
+        noteStopped(event);
+      const stopped = event.type === 'moved' && event.to === 'published' ? stoppedBy.get(event.deployment) : undefined;
+      if (takesPort && stopped !== undefined) {
+        takesPort = false;
+        stoppedBy.clear();
+        takePort(stopped);
+      }
       if (event.type === 'moved' && event.to === stopsAt) {
         stopsAt = null;
         const { deployment } = event;

@@ -2,24 +2,34 @@
  * The git server, its hooks and its API: people push, the forge reports each push and repeats a report until it is accepted. Some reports
  * arrive twice at once, some again after a while. It receives commit statuses.
  */
+import { createHash } from 'node:crypto';
 import type { History } from '@berth/testbed/history';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { ForgeAnswer, ForgeRequest } from '../../src/domain/forge-api.ts';
+import type { ProjectSettings } from '../../src/domain/records.ts';
+import { judge } from '../../src/flow/delivery.ts';
 import type { ControlPlane } from './front.ts';
 import type { Network } from './network.ts';
 import { createRandom } from './random.ts';
 import type { Life, World } from './world.ts';
 
-/** Returns a different text for each input, as long as a commit id. */
-const shaOf = (text: string): string => Buffer.from(text).toString('hex').padEnd(40, '0').slice(-40);
+const shaOf = (text: string): string => createHash('sha1').update(text).digest('hex');
+
+/** Repository and branch. */
+export type Place = Pick<ProjectSettings, 'git_url' | 'branch'>;
+export const placeOf = ({ git_url, branch }: Place): string => `${git_url} ${branch}`;
 
 export type Forge = {
-  /** Pushes a commit to the branch of the project. */
-  push(project: string): void;
+  /** People push to this branch from now on. */
+  use(project: string, place: Place): void;
+  /** Pushes a commit to the branch that people use; `isMisdirected`: to another branch, if there is one. */
+  push(project: string, isMisdirected?: boolean): void;
   /** Returns the newest commit of the branch. */
-  tip(project: string): string;
-  /** Projects with a push, and their newest commit. */
-  tips: ReadonlyMap<string, string>;
+  tip(place: Place): string;
+  /** Returns the last push to the branch; undefined: none. */
+  lastPush(place: Place): { commit: string; at: number } | undefined;
+  /** Projects with a push. */
+  pushed: ReadonlySet<string>;
   /** Returns the forge's id of a stored delivery. */
   pushOf(deliveryId: string): string | null;
   /** Sends a commit status from this process. */
@@ -34,7 +44,10 @@ const MOST_TRIES = 200;
 const TIMEOUT_MS = 10_000;
 
 export function createForge(world: World, network: Network, history: History, controlPlane: () => ControlPlane): Forge {
-  const tips = new Map<string, string>();
+  /** The last push to each place. */
+  const pushed = new Map<string, { commit: string; at: number }>();
+  const places = new Map<string, Place[]>();
+  const active = new Set<string>();
   const pushOf = new Map<string, string>();
   const life: Life = { name: 'forge', alive: true };
   const random = createRandom(world.random.int(1, 1e9));
@@ -42,17 +55,25 @@ export function createForge(world: World, network: Network, history: History, co
   let arrivals = 0;
 
   /** `forge_id`: null if a person repeats the delivery at Berth. */
-  async function deliver(project: string, commit: string, push: string, forge_id: string | null): Promise<void> {
+  async function deliver(
+    project: string,
+    { commit, branch }: { commit: string; branch: string },
+    push: string,
+    forge_id: string | null,
+  ): Promise<void> {
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       try {
         await controlPlane().ask(life, async (api) => {
           // The network may bring a request twice.
-          const delivery = { id: `delivery-${(arrivals += 1)}`, forge_id, event: 'push', branch: 'main', commit };
-          pushOf.set(delivery.id, forge_id === null ? delivery.id : push);
-          const stored = await api.stores.hooks.receive(project, { ...delivery, verdict: null, reason: null }, world.now());
+          const id = `delivery-${(arrivals += 1)}`;
+          pushOf.set(id, forge_id === null ? id : push);
+          const refs = [{ kind: 'branch', name: branch, commit, deleted: false } as const];
+          const { skip, ...judged } = judge({ event: 'push', refs }, await api.stores.projects.get(project));
+          const delivery = { id, forge_id, ...judged, verdict: skip === null ? null : ('skipped' as const), reason: skip };
+          const stored = await api.stores.hooks.receive(project, delivery, world.now());
           // The project was deleted with its hook.
-          if (stored === null) tips.delete(project);
-          else api.changes.notify('work');
+          if (stored === null) active.delete(project);
+          else if (skip === null) api.changes.notify('work');
         });
         return;
       } catch (error) {
@@ -63,15 +84,26 @@ export function createForge(world: World, network: Network, history: History, co
   }
 
   const forge: Forge = {
-    tips,
+    pushed: active,
     up: true,
-    tip: (project) => tips.get(project) ?? shaOf(`first ${project}`),
+    tip: (place) => pushed.get(placeOf(place))?.commit ?? shaOf(`first of ${placeOf(place)}`),
+    lastPush: (place) => pushed.get(placeOf(place)),
+    use(project, place) {
+      const others = (places.get(project) ?? []).filter((p) => placeOf(p) !== placeOf(place));
+      places.set(project, [place, ...others]);
+      history.record({ type: 'pushed', commit: forge.tip(place), place: placeOf(place) });
+    },
     pushOf: (deliveryId) => pushOf.get(deliveryId) ?? null,
-    push(project) {
+    push(project, isMisdirected = false) {
+      const known = places.get(project) ?? [];
+      const place = (isMisdirected ? known[1] : undefined) ?? known[0];
+      if (place === undefined) return;
       const push = `push-${(pushes += 1)}`;
       const commit = shaOf(push);
-      tips.set(project, commit);
-      const again = (forge_id: string | null): void => void deliver(project, commit, push, forge_id);
+      pushed.set(placeOf(place), { commit, at: world.now() });
+      active.add(project);
+      history.record({ type: 'pushed', commit, place: placeOf(place) });
+      const again = (forge_id: string | null): void => void deliver(project, { commit, branch: place.branch }, push, forge_id);
       again(push);
       if (random.chance(0.15)) again(push);
       if (random.chance(0.1)) world.after(random.int(500, 20_000), life, () => again(push));

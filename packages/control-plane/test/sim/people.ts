@@ -6,7 +6,7 @@ import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
 import { newDrain } from '../../src/flow/drain.ts';
 import type { NewDeployment } from '../../src/flow/drive.ts';
 import { type Endpoints, LIMITS } from './control-plane.ts';
-import type { Forge } from './forge.ts';
+import { type Forge, placeOf } from './forge.ts';
 import type { ControlPlane } from './front.ts';
 import type { Life, World } from './world.ts';
 
@@ -17,6 +17,8 @@ export type People = {
   act(): void;
   /** Requests a deployment of the branch. */
   deploy(project: string): Promise<void>;
+  /** Restarts the project. */
+  restart(project: string): Promise<void>;
   /** Drains the deployment's node: it takes no work until the returned function is called. */
   drain(deployment: string): () => void;
   /** Stops the deployment's project. */
@@ -113,7 +115,7 @@ export function createPeople(
   /** Pushes once, or many times in a row. */
   async function push(project: string): Promise<void> {
     for (let n = random.chance(0.2) ? random.int(2, 20) : 1; n > 0; n--) {
-      if (projects.has(project)) forge.push(project);
+      if (projects.has(project)) forge.push(project, random.chance(0.1));
       await world.sleep(random.int(0, 500), life);
     }
   }
@@ -265,6 +267,7 @@ export function createPeople(
     deployments,
     act,
     deploy: (project) => deploy(project, null),
+    restart: (project) => deploy(project, { find: 'last' }, 'restart'),
     drain,
     stop(id) {
       const project = deployments.get(id);
@@ -337,6 +340,8 @@ export function createPeople(
         if (hasTokens) await ask((api) => api.stores.gitTokens.put({ ...token, host: 'other.example' }));
         if (single) history.record({ type: 'single_writer', project: project.id });
         projects.set(project.id, name);
+        forge.use(project.id, project);
+        history.record({ type: 'changing', project: project.id, request: 'creation', place: placeOf(project) });
         everKnown.add(project.id);
       }
     },

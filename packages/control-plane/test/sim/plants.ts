@@ -66,6 +66,83 @@ export const PLANTS = {
     source: (source) => ({ ...source, current: () => together(source.current()) }),
   },
 
+  /** When a deployment fails, leads its host back to the version before as it was, whoever has that address now. */
+  'restored route unchecked': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async commit(plan) {
+          const isEnd = plan.changeDeployments.some(({ set }) => set.status === 'failed' || set.status === 'cancelled');
+          if (!isEnd || plan.route === null || 'set' in plan.route) return stores.flow.commit(plan);
+          const { live, nodes } = await stores.flow.facts(plan.project.id);
+          const old = live.find((d) => d.status === 'running');
+          const node = nodes.find(({ id }) => id === old?.node_id);
+          if (old === undefined || node === undefined || old.host_port === null) return stores.flow.commit(plan);
+          const { host_port, project_id } = old;
+          const at = { node_id: node.id, host_ip: node.host_ip, host_port, published_at: plan.now };
+          const set = { project_id, deployment_id: old.id, domain_prefix: old.settings.domain_prefix, ...at };
+          return stores.flow.commit({ ...plan, route: { set } });
+        },
+      },
+    }),
+  },
+
+  /** Deploys the branch that a project had when a control plane first read it. */
+  'branch read once': {
+    ...NONE,
+    stores: (stores) => {
+      const first = new Map<string, { branch: string; git_url: string }>();
+      return {
+        ...stores,
+        flow: {
+          ...stores.flow,
+          async facts(projectId, datasetIds) {
+            const facts = await stores.flow.facts(projectId, datasetIds);
+            const { branch, git_url } = first.get(projectId) ?? facts.project;
+            first.set(projectId, { branch, git_url });
+            return { ...facts, project: { ...facts.project, branch, git_url } };
+          },
+        },
+      };
+    },
+  },
+
+  /** Starts a new version beside the old one if the old one allows it. */
+  'replace of the old version': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async facts(projectId, datasetIds) {
+          const facts = await stores.flow.facts(projectId, datasetIds);
+          const old = facts.live.find((d) => d.status === 'running');
+          const replace = old?.settings.replace;
+          if (replace === undefined) return facts;
+          const live = facts.live.map((d) => (d.status === 'built' ? { ...d, settings: { ...d.settings, replace } } : d));
+          return { ...facts, live };
+        },
+      },
+    }),
+  },
+
+  /** Forgets a copy of a volume when its node reports without it. */
+  'missing volume given up': {
+    ...NONE,
+    stores: (stores) => ({
+      ...stores,
+      flow: {
+        ...stores.flow,
+        async facts(projectId, datasetIds) {
+          const facts = await stores.flow.facts(projectId, datasetIds);
+          return { ...facts, volumes: facts.volumes.filter((copy) => (copy.missing_since ?? null) === null) };
+        },
+      },
+    }),
+  },
+
   /** Uses a copy of a volume as it was proven, whatever has written to one of the two since. */
   'proof of an older copy': {
     ...NONE,

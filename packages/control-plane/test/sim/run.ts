@@ -14,12 +14,13 @@ import { isStoppedFirst } from '../../src/flow/single-writer.ts';
 import { isAtRest } from '../../src/flow/stop.ts';
 import { type Agent, createAgent } from './agent.ts';
 import { createContractAgent } from './contract-agent.ts';
+import { type Changing, createChanging } from './changing.ts';
 import { createControlPlane, LIMITS } from './control-plane.ts';
 import { inMemory, type SimDatabase } from './database.ts';
 import type { Moving } from './disk.ts';
 import { createEngine } from './engine.ts';
 import { createFaults, type Faults, type Heir } from './faults.ts';
-import { createForge, type Forge } from './forge.ts';
+import { createForge, type Forge, placeOf } from './forge.ts';
 import { createFront } from './front.ts';
 import { createNetwork } from './network.ts';
 import { createPeople } from './people.ts';
@@ -47,6 +48,13 @@ export type RunOptions = {
   crowded?: number;
   /** Whether people change their minds (restless.ts). Default: every second seed. */
   restless?: boolean;
+  /** Share of runs in which people change settings (changing.ts). Default: 0.4. */
+  changes?: number;
+  /**
+   * Whether the fault that gives the port of a stopped version to another project is likely: four projects on one or two nodes whose
+   * engines choose all ports, and the first project is stop-first. Otherwise it is rare.
+   */
+  takesPorts?: boolean;
   trace?: (event: HistoryEvent) => void;
 };
 export type RunResult = {
@@ -64,6 +72,8 @@ const START = 1_790_000_000_000;
  * answer to its next poll: the old version must stay that long.
  */
 const DRAIN_OF_SEVERAL_S = 15;
+/** A message arrives at the latest after this time. */
+const LATEST_MS = 9_100;
 /** Idle checks, 9 s apart: two, and enough for a renamed machine's old node to count as offline and its containers to move. */
 const IDLE_CHECKS = 2 + Math.ceil((LIMITS.offlineMs + 10_000) / 9_000);
 /** Time after the last fault: every deadline that may have to pass, one after the other, and a margin. */
@@ -80,6 +90,8 @@ export async function run({
   rollbacks = 0,
   crowded = 0.2,
   restless: isRestless = seed % 2 === 0,
+  changes = 0.4,
+  takesPorts = false,
   trace,
 }: RunOptions): Promise<RunResult> {
   const random = createRandom(seed);
@@ -87,6 +99,7 @@ export async function run({
   const events: HistoryEvent[] = [];
   let faults: Faults | null = null;
   let restless: Restless | null = null;
+  let changing: Changing | null = null;
   const history = {
     record(happening: Happening): void {
       const event: HistoryEvent = { at: world.now(), ...happening };
@@ -112,7 +125,7 @@ export async function run({
     const answers = (hash: string): boolean => proxies.every((p) => !network.split.has(p.name) && p.answers(hash));
     const reaches = (hostIp: string): boolean => proxies.every((p) => !p.shutOut.has(hostIp));
     // Without probe addresses, only the fetches of a proxy are known: enough for a single proxy without faults.
-    const settling = random.chance(0.15);
+    const settling = random.chance(takesPorts ? 0 : 0.15);
     const probe = settling ? null : answers;
     if (settling) network.sound.add('proxy-1');
     // Its control planes exist after it.
@@ -144,19 +157,19 @@ export async function run({
      * for longer than the offline time, so that the second gets the name.
      */
     const doubled = random.pick(['none', 'none', 'none', 'open', 'own', 'late', 'late'] as const);
-    const doubling = isRestless ? 'none' : doubled;
+    const doubling = isRestless || takesPorts ? 'none' : doubled;
     const isDoubled = doubling !== 'none';
     const moving: Moving = new Map();
     const agents: Agent[] = [];
     const twins: Agent[] = [];
     const doubles: Agent[] = [];
     let heir: Heir | null = null;
-    const isCrowded = random.chance(crowded);
+    const isCrowded = random.chance(takesPorts ? 1 : crowded);
     const { loosePorts } = PLANTS[plant];
     const add = (hostname: string, role: 'builder' | 'deploy', contract: boolean, i: number): void => {
       const engine = createEngine(world, history, hostname, `10.0.${role === 'builder' ? 1 : 2}.${i}`, loosePorts);
       const skewMs = random.chance(0.3) ? random.pick([-3_600_000, 3_600_000, -5_000, 5_000]) : 0;
-      const keepsPort = random.chance(isCrowded ? 0.5 : 0.75);
+      const keepsPort = random.chance(takesPorts ? 0 : isCrowded ? 0.5 : 0.75);
       const parts = {
         keepsPort,
         moving,
@@ -196,7 +209,7 @@ export async function run({
     const ready = people.createProjects(['shop', 'blog', 'wiki', 'docs'].slice(0, isCrowded ? 4 : random.int(1, 4)), {
       drainSeconds,
       hasTokens,
-      hasVolume: isRestless,
+      hasVolume: isRestless || takesPorts,
     });
     await world.run(START + 3_000);
     await ready;
@@ -226,11 +239,13 @@ export async function run({
       twins,
       doubles,
       heir,
-      engineRestarts: isCrowded ? 20 : 2,
+      engineRestarts: isCrowded && !takesPorts ? 20 : 2,
       isDoubled,
       mayTakeOver: doubling === 'late',
       drain: people.drain,
       stop: people.stop,
+      restart: people.restart,
+      takenPorts: takesPorts ? 60 : isCrowded ? 3 : 1,
       proxies: settling ? [] : proxies,
       unseenMoves,
       forge: hasTokens ? forge : null,
@@ -246,6 +261,12 @@ export async function run({
       const chance = createRandom(seed + 1_000_003);
       restless = createRestless({ world, history, controlPlane, agents, projects: people.projects, random: chance, deploy: people.deploy });
       restless.begin(stormMs);
+    }
+    const chance = createRandom(seed + 2_000_003);
+    if (chance.chance(changes)) {
+      changing = createChanging({ world, history, controlPlane, projects: people.projects, forge, random: chance, deploy: people.deploy });
+      // Its last message arrives before the last pushes.
+      changing.begin(stormMs - LATEST_MS);
     }
     const absenceMs = !isDoubled && random.chance(0.2) ? random.int(10_000, 100_000) : 0;
     if (absenceMs > 0) begun.absence(random.int(0, stormMs), absenceMs);
@@ -321,8 +342,8 @@ export async function run({
         history.record({ type: 'gauge', name: `losses of ${d.id}`, value: d.losses.length, bound: LIMITS.maxLosses });
       }
       // The deletion of a project may wait for a node that does not come back.
-      for (const project of await stores.projects.getMany([...forge.tips.keys()]))
-        if (project.deleting_at === null) await measurePushes(stores, project.id);
+      for (const project of await stores.projects.getMany([...forge.pushed]))
+        if (project.deleting_at === null) await measurePushes(stores, project);
       for (const project of await stores.projects.getMany([...people.projects.keys()])) await measureReleases(stores, project);
       for (const node of await stores.nodes.all()) {
         const open = (await stores.tasks.openFor(node.id, world.now())).length;
@@ -336,7 +357,7 @@ export async function run({
     async function measureReleases(stores: Stores, { id: project, volumes, deleting_at }: ProjectRecord): Promise<void> {
       if (deleting_at !== null) return;
       const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
-      for (const d of items)
+      for (const d of await stores.deployments.getMany(items.map(({ id }) => id)))
         history.record({
           type: 'listed',
           project,
@@ -346,6 +367,9 @@ export async function run({
           trigger: people.goesBack.has(d.id) ? 'older' : d.trigger,
           of: d.rollback_of,
           image: d.image_tag,
+          commit: d.commit ?? d.requested_commit,
+          place: placeOf(d.settings),
+          alone: d.settings.replace === 'recreate',
         });
       if (volumes.length === 0) return;
       const current = currentCopy(await stores.volumes.ofProject(project));
@@ -354,8 +378,9 @@ export async function run({
       history.record({ type: 'kept', project, copy: current?.id ?? null, entries: found?.entries ?? null, counts: found?.counts ?? null });
     }
     /** Records what each push caused, and whether the last pushed commit was deployed, by its id or without a look. */
-    async function measurePushes(stores: Stores, project: string): Promise<void> {
-      const tip = forge.tip(project);
+    async function measurePushes(stores: Stores, settings: ProjectRecord): Promise<void> {
+      const project = settings.id;
+      const tip = forge.tip(settings);
       const { items } = await stores.deployments.list({ project_id: project }, { limit: 200, cursor: null });
       for (const d of items) {
         const by = d.created_by;
@@ -377,7 +402,10 @@ export async function run({
 
       const isSkipped = given.some((e) => e.verdict === 'skipped' && e.reason?.startsWith('the project is stopped') === true);
       const deployed = isSkipped || (newest !== undefined && (isUp || !quiet.has(project)));
-      history.record({ type: 'tip', project, commit: tip, deployed });
+      // A push before a change of the settings may have been skipped.
+      const pushedAt = forge.lastPush(settings)?.at ?? 0;
+      const isDue = settings.deploy_on_push && pushedAt > (changing?.changedAt(project) ?? -LATEST_MS) + LATEST_MS;
+      if (isDue) history.record({ type: 'tip', project, commit: tip, deployed });
       const last = new Map<string, StatusRecord>();
       for (const d of items) {
         const status = await stores.commitStatuses.ofDeployment(d.id);
