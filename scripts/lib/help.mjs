@@ -26,7 +26,7 @@ export const SCRIPTS = {
   },
   'demo.ts': {
     name: 'demo',
-    does: 'starts all of Berth on this machine with a sample project',
+    does: 'starts all of Berth on this machine, with seven projects and a dataset',
     options: { '--exit': 'ends after the demonstration', '--keep': 'keeps its folder' },
   },
   'dashboard.ts': {

@@ -11,6 +11,8 @@ export type ExitFacts = {
   /** The last lines that the container printed. */
   printed: string;
   containerPort: number;
+  /** ENTRYPOINT and CMD of the image. */
+  command: readonly string[];
   /** Go's names of architectures; an empty text if the image does not say. */
   imageArch: string;
   nodeArch: string;
@@ -33,7 +35,7 @@ export function exitFailure(container: Pick<Container, 'exitCode' | 'oomKilled' 
 }
 
 /** The next step, by the exit code and by what the container printed; an empty text if neither tells. */
-function hintOfExit(exitCode: number, text: string, { containerPort, imageArch, nodeArch }: ExitFacts): string {
+function hintOfExit(exitCode: number, text: string, { containerPort, command, imageArch, nodeArch }: ExitFacts): string {
   if (/exec format error/i.test(text))
     return imageArch !== '' && imageArch !== nodeArch
       ? `the image is built for ${imageArch}, and this node is ${nodeArch}; remove --platform from its FROM line, or build it on a builder of this architecture`
@@ -41,6 +43,13 @@ function hintOfExit(exitCode: number, text: string, { containerPort, imageArch, 
   const low = lowPortOf(text);
   if (low !== null)
     return `its log says that it may not listen on port ${low}; let the program listen on a port above 1023, and set container_port (now ${containerPort}) to it`;
+  if (/exec user process caused: no such file|\bexec \S+: no such file or directory/i.test(text))
+    return 'the image does not contain the program, or the interpreter that the first line of the script names; a script with Windows line ends gives the same error';
+  const unusable = text.split('\n').find((line) => /\b(bind|listen)/i.test(line) && NO_ADDRESS.test(line));
+  if (unusable !== undefined)
+    return `its log says that it cannot listen on this address; make it listen on 0.0.0.0:${containerPort} (often a setting such as HOST=0.0.0.0 or --host 0.0.0.0)`;
+  if (/EADDRINUSE|address already in use/i.test(text))
+    return 'its log says that the port is in use; another program of the same container listens on it';
   if (/read-only file system|EROFS/i.test(text))
     return 'its log says that a path is read-only; write elsewhere, mount a volume of the project (volumes), or mount the dataset readwrite';
   if (exitCode === 126)
@@ -51,8 +60,23 @@ function hintOfExit(exitCode: number, text: string, { containerPort, imageArch, 
     return 'its log says that the user of the image may not access a file; change the owner in the Dockerfile (COPY --chown), or USER';
   if (exitCode === 0)
     return 'its command ended without an error; a service must stay in the foreground (for example nginx -g "daemon off;", without & at the end)';
+  const variable = unexpanded(command);
+  if (variable !== null)
+    return `ENTRYPOINT or CMD contains $${variable}, and without a shell it stays as it is; write the command without brackets and quotes`;
   if (exitCode === 137) return 'it was killed; the node may be short of memory, or another program stopped it';
   return '';
+}
+
+const NO_ADDRESS = /EADDRNOTAVAIL|EAFNOSUPPORT|(cannot|can't) assign requested address|address family not supported/i;
+
+/** The first variable in a command that no shell expands; null if there is none, or if a program of the command may expand it. */
+function unexpanded(command: readonly string[]): string | null {
+  if (command.includes('-c') || command.includes('-ec')) return null;
+  for (const word of command) {
+    const name = /^\$\{?([A-Z_][A-Z0-9_]*)\}?$|[:=]\$\{?([A-Z_][A-Z0-9_]*)\}?$/.exec(word);
+    if (name !== null) return name[1] ?? name[2] ?? null;
+  }
+  return null;
 }
 
 /** The port below 1024 on which a program was not allowed to listen; null if the text names none. */

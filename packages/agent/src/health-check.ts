@@ -12,6 +12,8 @@ import type { HealthCheck } from './tools/image-config.ts';
 
 const PAUSE_MS = 1_000;
 const LEAST_MS = 1_000;
+/** The agent cannot end a check without a result: it stays in the container, and needs its memory. After these, only the engine runs it. */
+const MAX_LATE = 3;
 
 /** The result of a check that did not pass. `isFinal`: the engine gave up, after the retries of the check. */
 export type CheckFailure = { output: string; isFinal: boolean };
@@ -27,10 +29,16 @@ export async function untilChecked(
   until: number,
   signal: AbortSignal,
 ): Promise<CheckFailure | null> {
+  let late = 0;
+  let output = '';
   for (;;) {
     const timeoutMs = Math.max(LEAST_MS, Math.min(check.timeoutMs, Math.ceil(until - performance.now())));
-    const { ok, output } = await docker.runInside(id, check.command, { timeoutMs, signal });
-    if (ok) return null;
+    if (late < MAX_LATE) {
+      const run = await docker.runInside(id, check.command, { timeoutMs, signal });
+      if (run.ok) return null;
+      if (run.isLate) late += 1;
+      output = run.output;
+    }
     const health = (await docker.inspect(id, signal))?.health;
     if (health?.status === 'healthy') return null;
     const isFinal = health?.status === 'unhealthy';

@@ -4,8 +4,8 @@
  *
  * idle -> (push) waiting for flushMs -> sending -> waiting or idle; any -> closed (lease lost, or all lines sent).
  *
- * Lines wait in memory. When they are many, `room` lets the program wait in its writes, so that none is lost. A control plane that does
- * not answer must not stop a build: the program waits at most 30 s for an accepted batch, and 5 minutes in all. Afterwards each
+ * Lines wait in memory. When they are many, `room` lets further output wait (tools/build-spool.ts), so that none is lost. A control plane
+ * that does not answer must not stop a build: output waits at most 30 s for an accepted batch, and 5 minutes in all. Afterwards each
  * new line beyond the bounds pushes out the oldest one, and a line in its place says how many and why.
  */
 import { MAX_LINE } from '@berth/kit/lines';

@@ -20,15 +20,22 @@ export type ProbeResult = { ok: true; status: number; tries: number } | { ok: fa
 /** Short at first: most containers answer in less than a second. */
 const waitBefore = (attempt: number): number => Math.min(1_000, 25 * 1.5 ** attempt);
 const TRY_MS = 5_000;
+/** After a request without an answer, the next one may take longer: the first answer of some applications does. */
+const MAX_TRY_MS = 30_000;
+const LATE = 'no answer in time';
+/** As much as Traefik reads: an answer that a visitor gets must not fail here. */
+const MAX_HEADERS = 10 * 1024 * 1024;
 
 /** Ends when the container is healthy or `deadlineMs` has passed. Rejects with the reason when the signal aborts. */
 export async function probe(target: ProbeTarget, deadlineMs: number, signal: AbortSignal): Promise<ProbeResult> {
   const until = performance.now() + deadlineMs;
   let last: ProbeAnswer | null = null;
+  let tryMs = TRY_MS;
   for (let tries = 0; ; tries += 1) {
     const left = Math.ceil(until - performance.now());
     if (left <= 0) return { ok: false, last, tries };
-    const answer = await ask(target, Math.min(TRY_MS, left), signal);
+    const answer = await ask(target, Math.min(tryMs, left), signal);
+    if (answer.kind === 'no_http' && answer.message === LATE) tryMs = Math.min(MAX_TRY_MS, tryMs * 2);
     if (answer.kind === 'status' && (target.healthPath === null || answer.status < 400))
       return { ok: true, status: answer.status, tries: tries + 1 };
     // A status explains more than a refused connection after it.
@@ -55,6 +62,9 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
       path: target.healthPath ?? '/',
       method: 'GET',
       agent: false,
+      maxHeaderSize: MAX_HEADERS,
+      // Only the status is read, so an answer that proxies and browsers accept is accepted here too.
+      insecureHTTPParser: true,
       signal: AbortSignal.any([signal, deadline]),
       headers: { 'user-agent': 'berth-agent', accept: '*/*', connection: 'close', ...visitorHeaders(target.visitorUrl) },
     });
@@ -64,9 +74,15 @@ function ask(target: ProbeTarget, timeoutMs: number, signal: AbortSignal): Promi
       response.destroy();
       resolve({ kind: 'status', status });
     });
+    // 101 without a request for it: node:http emits no response.
+    req.once('upgrade', (response, socket) => {
+      socket.destroy();
+      resolve({ kind: 'status', status: response.statusCode ?? 0 });
+    });
+    req.once('close', () => resolve({ kind: 'no_http', message: 'the connection was closed without an answer' }));
     req.once('error', (error: NodeJS.ErrnoException) => {
       if (signal.aborted) return reject(reasonOf(signal));
-      if (deadline.aborted) return resolve({ kind: 'no_http', message: 'no answer in time' });
+      if (deadline.aborted) return resolve({ kind: 'no_http', message: LATE });
       if (error.code === 'ECONNREFUSED' || error.code === 'EHOSTUNREACH' || error.code === 'ENETUNREACH')
         return resolve({ kind: 'refused', message: error.message });
       resolve({ kind: 'no_http', message: error.message });

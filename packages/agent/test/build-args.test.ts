@@ -52,7 +52,8 @@ it('no build argument can take the value of a build secret: its variable has ano
   const build = createBuild(cli, async () => null, { frontends: [], imageRules });
   const spec = {
     ...{ project: 'p', context: dir, dockerfile: Dockerfile, target: null, tag: 'reg:1/p:1', labels: {}, noCache: false },
-    ...{ metadataFile, policyFile: join(dir, 'policy.json'), args: { BERTH_SECRET_NPM: 'x' }, secrets: [{ name: 'NPM', value: 'canary' }] },
+    ...{ metadataFile, policyFile: join(dir, 'policy.json'), spoolFile: join(dir, 'messages') },
+    ...{ args: { BERTH_SECRET_NPM: 'x' }, secrets: [{ name: 'NPM', value: 'canary' }] },
   };
   const options = { signal: new AbortController().signal, timeoutMs: 1_000, onLine: () => undefined };
   await build(spec, options);

@@ -1,5 +1,6 @@
 /** Builds that fail, with real git, buildx and registry: each has its own code and message, and the workspace is removed. */
 import { execOk } from '@berth/kit/exec';
+import { randomUUID } from 'node:crypto';
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { processesOf } from '@berth/testbed/process';
@@ -71,6 +72,24 @@ describe.skipIf(missingParts !== undefined)('builds that fail', () => {
     expect(await build({ git_url: url, commit: '0123456789'.repeat(4) })).toMatchObject({ code: 'git_unknown_commit' });
     await parts.git.allowAnySha(name, false);
     expect(await build({ git_url: url, commit: sha })).toMatchObject({ code: 'git_commit_refused' });
+  });
+  it('a build with much output succeeds while the control plane takes no lines, and none of them is lost', {
+    timeout: 120_000,
+  }, async () => {
+    // No cache has the steps, and their output is more than one message of the builder and its pipe hold.
+    const steps = ['a', 'b', 'c'].map((name) => `RUN seq 1 50000 | sed s/^/${name}/ # ${randomUUID()}\n`);
+    const Dockerfile = `FROM busybox:stable\n${steps.join('')}RUN echo the end\nCMD ["true"]\n`;
+    const { url } = await repo({ Dockerfile });
+    site.plane.fail = { match: /\/logs$/, status: 503 };
+    const before = site.plane.requests.length;
+    const { task } = site.plane.give(buildTask({ image_repository: `${parts.registry.address}/app`, git_url: url }));
+    await until('several tries to send lines', () => site.plane.requests.slice(before).filter((name) => name.endsWith('/logs')).length > 5);
+    site.plane.fail = null;
+    expect(await site.plane.reported(task.id, 90_000)).toMatchObject({ status: 'completed' });
+    const lines = site.plane.state(task.id).lines.map(({ text }) => text);
+    const wanted = ['a', 'b', 'c'].flatMap((name) => Array.from({ length: 50_000 }, (_, i) => `${name}${i + 1}`));
+    expect(lines.filter((text) => /^[abc]\d+$/.test(text))).toEqual(wanted);
+    expect(lines).toContain('the end');
   });
   it('a missing Dockerfile, or one outside the repository, fails', async () => {
     const { url } = await repo({ 'README.md': 'x', 'sub/Dockerfile': GOOD });

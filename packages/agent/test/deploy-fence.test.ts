@@ -47,6 +47,22 @@ it('an image that is removed right after its pull is pulled again, and its confi
   expect(pulls).toBe(2);
 });
 
+it.each([
+  ['before its restart policy is set', new Error('docker update exited with 1: container not running')],
+  ['while it is set', null],
+])('a container that answers once and exits %s fails with its exit code, and does not go live', async (_, error) => {
+  const restartUnlessStopped = async (id: string): Promise<void> => {
+    const found = engine.containers.get(id);
+    if (found !== undefined) engine.containers.set(id, { ...found, state: 'exited', exitCode: 7 });
+    if (error !== null) throw error;
+  };
+  const failure: unknown = await agent({ restartUnlessStopped })
+    .begin(asked(), 1)
+    .catch((e: unknown) => e);
+  expect(failure).toMatchObject({ code: 'container_exited', detail: expect.stringContaining('exit code 7') });
+  expect(engine.all()).toEqual([]);
+});
+
 it('a container that cannot be removed after a failure is named, and one that never started is not', async () => {
   const left: string[] = [];
   const gone = () => Promise.reject(new TaskFailure('engine_unavailable', 'no engine'));

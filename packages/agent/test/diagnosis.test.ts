@@ -43,7 +43,7 @@ it.each<[Partial<ProbeFacts>, string, RegExp]>([
   expect(failure.message).toMatch(message);
 });
 
-const ended: ExitFacts = { memoryBytes: null, printed: '', containerPort: 8080, imageArch: 'amd64', nodeArch: 'amd64' };
+const ended: ExitFacts = { memoryBytes: null, printed: '', containerPort: 8080, command: [], imageArch: 'amd64', nodeArch: 'amd64' };
 it.each<[number, Partial<ExitFacts> & { oomKilled?: boolean; error?: string }, RegExp]>([
   [137, { oomKilled: true, memoryBytes: 64 * 2 ** 20 }, /out of memory: .*limit of 64 MiB; raise memory_bytes/],
   [137, { memoryBytes: 64 * 2 ** 20 }, /out of memory/],
@@ -64,6 +64,20 @@ it.each<[number, Partial<ExitFacts> & { oomKilled?: boolean; error?: string }, R
     /may not listen on port 80;/,
   ],
   [1, { printed: "10:30:45 open '/data/x': permission denied" }, /may not access a file/],
+  [1, { printed: 'exec /entrypoint.sh: no such file or directory' }, /interpreter that the first line .*Windows line ends/],
+  [1, { printed: 'standard_init_linux.go:228: exec user process caused: no such file or directory' }, /Windows line ends/],
+  [1, { printed: 'Error: listen EADDRNOTAVAIL: address not available ::1:8080' }, /cannot listen on this address; .*0\.0\.0\.0:8080/],
+  [1, { printed: 'bind: Cannot assign requested address' }, /cannot listen on this address/],
+  [1, { printed: 'connect: cannot assign requested address' }, /exit code 1$/],
+  [1, { printed: 'Error: listen EADDRINUSE: address already in use :::8080' }, /the port is in use; another program of the same container/],
+  [
+    1,
+    { command: ['serve', '-p', '$PORT'] },
+    /CMD contains \$PORT, and without a shell it stays as it is; write the command without brackets/,
+  ],
+  [2, { command: ['gunicorn', '--bind', '0.0.0.0:${PORT}'] }, /CMD contains \$PORT/],
+  [1, { command: ['/bin/sh', '-c', 'serve -p $PORT'] }, /exit code 1$/],
+  [1, { command: ['node', '-e', 'const $PORT=1'] }, /exit code 1$/],
   [1, { printed: 'ERROR: permission denied for table users' }, /exit code 1$/],
   [1, { printed: 'git@host: Permission denied (publickey).' }, /exit code 1$/],
   [1, { printed: "Error: EROFS: read-only file system, open '/data/x'" }, /says that a path is read-only; .*volumes/],

@@ -35,6 +35,20 @@ it.each(['HOSTALIASES', 'GLIBC_TUNABLES', 'GCONV_PATH', 'RES_OPTIONS', 'LD_PRELO
   },
 );
 
+it('a user by name in an image without /etc/passwd is the fault of the image, not of the agent', async () => {
+  const stderr = 'Error response from daemon: Could not find the file /etc/passwd in container c1';
+  const run = async ([command]: readonly string[]): Promise<ExecResult> => {
+    const failed = command === 'cp';
+    return { argv: [], code: failed ? 1 : 0, signal: null, stdout: '', stdoutCut: false, stderr: failed ? stderr : '', ended: null };
+  };
+  const runOrThrow = async (): Promise<ExecResult> => ({ ...(await run(['create'])), stdout: 'c1\n' });
+  const docker = createDocker({ run, runOrThrow } as unknown as DockerCli, { scratchDir: '/nowhere' });
+  await expect(docker.userOf('r/app', 'app', {}, new AbortController().signal)).rejects.toMatchObject({
+    code: 'container_start_failed',
+    detail: expect.stringContaining('the image sets USER app, but has no such user'),
+  });
+});
+
 describe('a pull', () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());

@@ -182,6 +182,15 @@ describe('submodules', () => {
     const { url } = await git.createRepo('of-nameless', { 'a.txt': '1', lib: { submodule: lib.sha } });
     expect((await clone({ url })).log.join('\n')).toContain('submodule lib stays empty: .gitmodules has no address for it');
   });
+
+  it('with update = none stay empty, as with git', async () => {
+    const lib = await git.createRepo('optional', { 'a.txt': '1' });
+    const { url } = await git.createRepo('of-optional', {
+      '.gitmodules': `${modules(['lib', '../not-readable.git'])}\tupdate = none\n`,
+      lib: { submodule: lib.sha },
+    });
+    expect((await clone({ url })).log.join('\n')).toContain('submodule lib stays empty: .gitmodules says update = none');
+  });
 });
 
 it('LFS pointers are named in the log', async () => {

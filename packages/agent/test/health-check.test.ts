@@ -9,8 +9,8 @@ import { container } from './fake-engine.ts';
 const CHECK = { command: ['check'], timeoutMs: 5_000 };
 type Health = Container['health'];
 
-/** `runs`: whether each run of the agent passes; the last one repeats. */
-function engineWith(health: Health, runs: readonly boolean[]) {
+/** `runs`: whether each run of the agent passes; the last one repeats. `isLate`: runs that do not pass have no result. */
+function engineWith(health: Health, runs: readonly boolean[], isLate = false) {
   const timeouts: number[] = [];
   let run = 0;
   return {
@@ -20,7 +20,7 @@ function engineWith(health: Health, runs: readonly boolean[]) {
       timeouts.push(timeoutMs);
       const ok = runs[Math.min(run, runs.length - 1)] === true;
       run += 1;
-      return { ok, output: 'no route\n  to the database \n' };
+      return { ok, output: 'no route\n  to the database \n', isLate: isLate && !ok };
     },
   };
 }
@@ -34,6 +34,11 @@ it('a check that passes admits the container at once, whatever its interval is',
 it('a check that fails while the container starts is tried again', async () => {
   const engine = engineWith({ status: 'starting', output: '' }, [false, true]);
   expect(await untilChecked(engine, 'c', CHECK, performance.now() + 60_000, signal)).toBeNull();
+});
+it('a check without a result is not started again and again: it stays in the container', { timeout: 20_000 }, async () => {
+  const engine = engineWith({ status: 'starting', output: '' }, [false], true);
+  expect(await untilChecked(engine, 'c', CHECK, performance.now() + 5_500, signal)).toMatchObject({ isFinal: false });
+  expect(engine.timeouts).toHaveLength(3);
 });
 it('the engine may have run it meanwhile', async () => {
   const engine = engineWith({ status: 'healthy', output: '' }, [false]);

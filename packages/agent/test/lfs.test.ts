@@ -6,7 +6,15 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { type Checkout, fetchPointers, findPointers, type LfsOptions, type LfsPointer, pointersText } from '../src/tools/lfs.ts';
+import {
+  type Checkout,
+  fetchPointers,
+  findPointers,
+  type LfsOptions,
+  type LfsPointer,
+  pointersText,
+  readLfsUrl,
+} from '../src/tools/lfs.ts';
 
 const CONTENT = Buffer.from('the content of a model\n'.repeat(5_000));
 const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
@@ -82,6 +90,36 @@ it('the token goes to the host of the project, and not to a host that the server
   batch.object = (oid) => ({ actions: { download: { href: `${other}/content/${oid}` } } });
   await fetched({ authorization: () => 'Basic x', allowedHosts: ['localhost'] });
   expect(seen.map(({ authorization }) => authorization)).toEqual(['Basic x', undefined]);
+});
+
+it('the server that .lfsconfig names is asked, if projects may use its host, and gets no token of another host', async () => {
+  const lfsUrl = url.replace('127.0.0.1', 'localhost').replace('/repo', '/repo.git/info/lfs/');
+  const elsewhere = (over: Partial<LfsOptions>, address = lfsUrl, repository = `${url}-moved`) =>
+    found().then((pointers) => fetchPointers(pointers, [{ dir, name: '', url: repository, lfsUrl: address }], options(over)));
+  const authorization = (to: string) => (new URL(to).hostname === '127.0.0.1' ? 'Basic x' : null);
+  await expect(elsewhere({ authorization })).rejects.toThrow('.lfsconfig is at localhost, which is not allowed');
+  await expect(elsewhere({ allowedHosts: [] }, lfsUrl, 'https://127.0.0.1/repo')).rejects.toThrow('an address without https');
+  expect(seen).toEqual([]);
+  expect(await elsewhere({ authorization, allowedHosts: ['localhost'] })).toEqual([]);
+  expect(seen[0]).toEqual({ method: 'POST', path: '/repo.git/info/lfs/objects/batch', authorization: undefined });
+  expect(await readFile(join(dir, 'model.bin'))).toEqual(CONTENT);
+  await writeFile(join(dir, 'model.bin'), pointerText(CONTENT));
+  expect(await elsewhere({}, 'ssh://git@git.example.com/x')).toHaveLength(1);
+});
+
+it.each([
+  ['100644 a 0\t.lfsconfig\0', 'lfs.locksverify\ntrue\0lfs.url\nhttps://a/x\0lfs.url\nhttps://b/x\0', 'https://b/x'],
+  ['100644 a 0\t.lfsconfig\0', 'remote.origin.lfsurl\nhttps://a/x\0', 'https://a/x'],
+  ['100644 a 0\t.lfsconfig\0', 'lfs.fetchexclude\n*\0', null],
+  ['120000 a 0\t.lfsconfig\0', 'lfs.url\nhttps://a/x\0', null],
+  ['', 'lfs.url\nhttps://a/x\0', null],
+])('reads the address of .lfsconfig: %j %j', async (listed, config, address) => {
+  expect(await readLfsUrl(async ([command]) => (command === 'ls-files' ? listed : config), dir)).toBe(address);
+});
+
+it('more files than are read are not left out without a word', async () => {
+  const many = async (): Promise<string> => 'x\0'.repeat(100_001);
+  await expect(findPointers(many, checkouts(), true)).rejects.toThrow('more than 100000 files');
 });
 
 it('a redirect is followed to an allowed host only, without the headers of the first one', async () => {

@@ -1,6 +1,6 @@
 /** The HTTP probe of a new container. */
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { probe } from '../src/probe.ts';
 
@@ -48,6 +48,36 @@ it('uses the address as host if an older control plane sends none', () =>
   serve(200, async (port) => {
     expect(await probe({ host: '127.0.0.1', port, healthPath: '/h', visitorUrl: null }, 200, never)).toMatchObject({ ok: true });
   }));
+it.each([
+  ['20 KB of headers', `200 OK\r\nLink: ${'a'.repeat(20_000)}\r\nContent-Length: 0\r\n\r\n`, 200],
+  ['a body of two lengths', '200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n', 200],
+  ['lines that end with LF', '200 OK\nContent-Length: 2\n\nok', 200],
+  ['an interim answer first', '103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n', 200],
+  ['a change of protocol', '101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n', 101],
+])('takes the answers that Traefik takes: %s', async (_, text, status) => {
+  const server = createTcpServer((socket) => void socket.on('error', () => undefined).once('data', () => socket.end(`HTTP/1.1 ${text}`)));
+  await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
+  const { port } = server.address() as AddressInfo;
+  expect(await probe({ host: '127.0.0.1', port, healthPath: null, visitorUrl: null }, 9_000, never)).toEqual({
+    ok: true,
+    status,
+    tries: 1,
+  });
+  server.close();
+});
+it('a request without an answer gets more time at the next try: first answers may be slow', { timeout: 30_000 }, async () => {
+  const waits: number[] = [];
+  const server = createServer((request, response) => {
+    const from = performance.now();
+    response.once('close', () => waits.push(performance.now() - from));
+    if (waits.length > 0) setTimeout(() => response.end(), 7_000);
+    else request.resume();
+  });
+  await new Promise<void>((r) => server.listen(0, '127.0.0.1', r));
+  const { port } = server.address() as AddressInfo;
+  expect(await probe({ host: '127.0.0.1', port, healthPath: null, visitorUrl: null }, 25_000, never)).toMatchObject({ ok: true, tries: 2 });
+  server.close();
+});
 it('ends at its deadline or when the signal aborts', async () => {
   expect(await probe({ host: '127.0.0.1', port: 9, healthPath: null, visitorUrl: null }, 100, never)).toMatchObject({
     ok: false,

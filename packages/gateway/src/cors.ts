@@ -55,8 +55,10 @@ export function preflightAnswer({ method, headers }: IncomingMessage, view: Poli
         MAX_AGE_SECONDS,
         ...(TOKEN.test(wanted) ? ['Access-Control-Allow-Methods', wanted] : []),
         ...(typeof names === 'string' && NAMES.test(names) ? ['Access-Control-Allow-Headers', names] : []),
+        // Private Network Access: a page of the internet calls a project at a private address.
+        ...(headers['access-control-request-private-network'] === 'true' ? ['Access-Control-Allow-Private-Network', 'true'] : []),
       ]
     : [];
-  const vary = 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers';
+  const vary = 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Access-Control-Request-Private-Network';
   return { status: 204, headers: ['Vary', vary, 'Cache-Control', 'no-store', ...allowed], body: '' };
 }

@@ -511,10 +511,17 @@ describe('requests of pages of other origins', () => {
         'access-control-allow-methods': 'PUT',
         'access-control-allow-headers': 'authorization,content-type',
         'access-control-max-age': '600',
-        vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
+        vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Access-Control-Request-Private-Network',
       });
+      expect(headers).not.toHaveProperty('access-control-allow-private-network');
     },
   );
+
+  it('a listed origin of the internet may call a project at a private address, and no other origin', async () => {
+    const asked = (origin: string) => preflight(origin, `one.${BASE}`, { 'access-control-request-private-network': 'true' });
+    expect((await asked(APP)).headers).toMatchObject({ 'access-control-allow-private-network': 'true' });
+    expect((await asked('https://evil.example')).headers).not.toHaveProperty('access-control-allow-private-network');
+  });
 
   it.each([
     'null',

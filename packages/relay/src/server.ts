@@ -65,16 +65,18 @@ export function createRelayServer(
   }
 
   const server = createServer((request, response) => {
-    const url = new URL(request.url ?? '/', 'http://relay.invalid');
+    // Null if no address can be read, for example from `//[`.
+    const url = URL.parse(request.url ?? '/', 'http://relay.invalid');
     if (request.method !== 'GET' && request.method !== 'HEAD') return json(response, 405, { error: 'only GET and HEAD are allowed' });
-    if (url.pathname === '/healthz') return json(response, 200, { status: 'ok' });
-    if (url.pathname === '/readyz') return readiness(response);
-    if (url.pathname === '/metrics')
+    if (url?.pathname === '/healthz') return json(response, 200, { status: 'ok' });
+    if (url?.pathname === '/readyz') return readiness(response);
+    if (url?.pathname === '/metrics')
       return void metrics.render().then(
         ({ type, text }) => response.writeHead(200, { 'content-type': type }).end(text),
         (error: unknown) => json(response, 500, { error: `reading the metrics failed: ${String(error)}` }),
       );
-    if (url.pathname !== PATH) return json(response, 404, { error: `no such page; the pages are ${PATH}, /healthz, /readyz and /metrics` });
+    if (url?.pathname !== PATH)
+      return json(response, 404, { error: `no such page; the pages are ${PATH}, /healthz, /readyz and /metrics` });
     const wait = Number(url.searchParams.get('wait') ?? 0);
     const waitMs = Number.isFinite(wait) ? Math.min(Math.max(wait, 0), MAX_WAIT_SECONDS) * 1000 : 0;
     configuration(request, response, waitMs).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));

@@ -1,6 +1,6 @@
 /** The relay's server and store with a fake control plane: what the proxy gets, when, and after a restart. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
+import { createServer, get, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -49,6 +49,18 @@ const ask = async (url: string, headers: Record<string, string> = {}, wait = 0) 
     age: response.headers.get('x-berth-config-age'),
   };
 };
+
+test.each(['//[', 'http://[', '*'])('an address that is none (%s) is refused, and the relay goes on', async (path) => {
+  const { url } = await startRelay();
+  const status = await new Promise<number | undefined>((resolve, reject) => {
+    get(url, { path, agent: false }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    }).on('error', reject);
+  });
+  expect(status).toBe(404);
+  await vi.waitFor(async () => expect(await ask(url)).toMatchObject({ status: 200 }));
+});
 
 test('serves the control plane’s bytes, and holds a request with the current ETag until they change', async () => {
   const { url } = await startRelay();

@@ -134,7 +134,7 @@ export function whyNotAction<A extends Action>(action: A, role: Role, subject: S
   return whyNotRole(roleFor(action), role) ?? whyNotIn(action, subject);
 }
 
-const WHILE_DELETED: readonly Action[] = ['delete_project', 'delete_dataset', 'delete_node', 'delete_hook', 'confirm_removed'];
+const WHILE_DELETED: readonly Action[] = ['delete_project', 'delete_dataset', 'delete_node', 'confirm_removed'];
 
 function whyNotIn(action: Action, subject: Subjects[keyof Subjects]): string | null {
   if (subject === null || WHILE_DELETED.includes(action)) return null;

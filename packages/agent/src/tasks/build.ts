@@ -92,6 +92,7 @@ export function createBuildHandler(deps: BuildDeps): Handler<'build'> {
             labels: { [LABELS.revision]: sha, [LABELS.source]: payload.git_url },
             metadataFile: join(dir, 'metadata.json'),
             policyFile: join(dir, 'source-policy.json'),
+            spoolFile: join(dir, 'build-messages'),
             secrets: context.secrets,
             noCache,
           },

@@ -104,7 +104,7 @@ export function createDeployHandler(deps: DeployDeps): Handler<'deploy'> {
       const id = adopted?.id ?? (await traced(context, 'start', startWithImage));
       const hostPort = await traced(context, 'probe', () => untilHealthy(deps, task, id, image, context));
       await failPoint('probe.after');
-      await docker.restartUnlessStopped(id, signal);
+      await keepRunning(deps, task, id, image, context);
       await failPoint('restart-policy.after');
       return { id, hostPort, datasets: data.datasets };
     } catch (error) {
@@ -493,6 +493,19 @@ async function untilHealthy(
   }
 }
 
+/** Sets the restart policy. It does not start a container that exited before, for example after its first answer. */
+async function keepRunning(deps: DeployDeps, task: DeployTask, id: string, image: ImageConfig | null, context: TaskContext): Promise<void> {
+  const { signal } = context;
+  const isDown = async (): Promise<boolean> => !IS_UP.includes((await deps.docker.inspect(id, signal))?.state ?? '');
+  try {
+    await deps.docker.restartUnlessStopped(id, signal);
+  } catch (error) {
+    if (signal.aborted || !(await isDown())) throw error;
+  }
+  if (await isDown()) throw await downFailure(deps, task, id, image, context);
+}
+const IS_UP: readonly string[] = ['running', 'restarting', 'paused'];
+
 const SLOW_MS = 15_000;
 
 /** Shows what a slow container listens on, long before its time is over. */
@@ -525,6 +538,7 @@ async function downFailure(
     memoryBytes: memoryOf(deps, task.payload),
     printed,
     containerPort: task.payload.container_port,
+    command: [...(image?.entrypoint ?? []), ...(image?.cmd ?? [])],
     imageArch: image?.arch ?? '',
     nodeArch: deps.arch(),
   });

@@ -4,6 +4,7 @@ import { open, readFile, writeFile } from 'node:fs/promises';
 import { failPoint } from '@berth/kit/fail-point';
 import type { FailureCode } from '@berth/wire/errors';
 import { repositoryOf } from '../images.ts';
+import { createBuildSpool } from './build-spool.ts';
 import type { DockerCli } from './docker-cli.ts';
 import { type BuildLine, type FailedStep, MAX_MESSAGE, plainReader, rawJsonReader } from './build-progress.ts';
 import { classify, outputTail, PUSH_FAILURES, TaskFailure } from './failures.ts';
@@ -27,6 +28,8 @@ export type BuildSpec = {
   metadataFile: string;
   /** File for the rules that BuildKit checks itself; outside the context. */
   policyFile: string;
+  /** File for messages of the builder that wait for room in the log; outside the context, and it must not exist. */
+  spoolFile: string;
   /** Values for `RUN --mount=type=secret,id=NAME`. */
   secrets: readonly { name: string; value: string }[];
   noCache: boolean;
@@ -35,7 +38,7 @@ export type BuildOptions = {
   signal: AbortSignal;
   timeoutMs: number;
   onLine: (line: BuildLine) => void;
-  /** Lets the builder wait while the log has no room (ExecOptions). */
+  /** Null: the log has room. Otherwise messages of the builder wait until the promise is settled. */
   room?: () => Promise<void> | null;
 };
 /** `digest`: the image can be pulled by it. `arch`: Go’s name; null if the builder does not report it. */
@@ -138,8 +141,9 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends, ima
       '--',
       spec.context,
     ];
+    const spool = createBuildSpool({ path: spec.spoolFile, room: room ?? (() => null), take: (message) => reader.read(message), signal });
     const pushing = watchPush((during) => access(repositoryOf(spec.tag), during));
-    const result = await cli
+    const running = cli
       .run(argv, {
         signal: AbortSignal.any([signal, pushing.refused]),
         timeoutMs,
@@ -154,16 +158,19 @@ export function createBuild(cli: DockerCli, access: PushAccess, { frontends, ima
         maxLine: MAX_MESSAGE,
         // The reader knows where the output of a step begins in a line.
         carriageReturns: 'keep',
-        room: room ?? (() => null),
+        room: () => spool.room(),
         onLine: (line, stream) => {
           if (line.includes('pushing')) {
             void failPoint('push.during');
             pushing.started();
           }
-          if (stream === 'stderr') reader.read(line);
+          if (stream === 'stderr') spool.add(line);
         },
       })
       .finally(pushing.stop);
+    await Promise.allSettled([running]);
+    await spool.end();
+    const result = await running;
     if (result.ended === 'timeout')
       throw new TaskFailure('build_timeout', `the build did not end within ${Math.round(timeoutMs / 1000)} s (BUILD_TIMEOUT)`);
     if (result.code !== 0) throw buildFailure(reader.failed(), result.stderr, dockerfile);

@@ -129,12 +129,12 @@ export type Docker = {
   envOf(id: string): Promise<string[]>;
   /** Reads files inside the container with its own `cat`; null if that fails. */
   readInside(id: string, paths: readonly string[]): Promise<string | null>;
-  /** Runs a command inside the container, as the engine runs a HEALTHCHECK. */
+  /** Runs a command inside the container, as the engine runs a HEALTHCHECK. `isLate`: it had no result in time, and goes on to run. */
   runInside(
     id: string,
     command: readonly string[],
     options: { timeoutMs: number; signal: AbortSignal },
-  ): Promise<{ ok: boolean; output: string }>;
+  ): Promise<{ ok: boolean; output: string; isLate: boolean }>;
   images(repository: string): Promise<Image[]>;
   /** Ids of all images that have a container, including containers that Berth did not start. */
   imagesInUse(): Promise<Set<string>>;
@@ -218,11 +218,11 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
       });
       const id = created.stdout.trim();
       try {
-        const { stdout: archive } = await cli.runOrThrow(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], {
-          signal,
-          maxOutput: 4 * 1024 * 1024,
-        });
-        const uid = archive
+        const copied = await cli.run(['cp', '--follow-link', `${id}:/etc/passwd`, '-'], { signal, maxOutput: 4 * 1024 * 1024 });
+        const isMissing = copied.code !== 0 && /could not find the file|no such file/i.test(copied.stderr);
+        if (copied.code !== 0 && !isMissing)
+          throw new TaskFailure(classify(PULL_FAILURES, copied.stderr, 'engine_unavailable'), outputTail(copied.stderr));
+        const uid = (isMissing ? '' : copied.stdout)
           .split('\n')
           .map((line) => line.slice(line.lastIndexOf('\0') + 1).split(':'))
           .find(([name]) => name === user)?.[2];
@@ -331,8 +331,9 @@ export function createDocker(cli: DockerCli, options: { scratchDir: string }): D
     async runInside(id, command, { timeoutMs, signal }) {
       const result = await cli.run(['exec', id, ...command], { timeoutMs, signal, maxOutput: 16 * 1024 });
       const output = `${result.stdout}${result.stderr}`;
-      if (result.ended === 'timeout') return { ok: false, output: `${output}\nno result within ${Math.round(timeoutMs / 1000)} s` };
-      return { ok: result.code === 0, output };
+      if (result.ended === 'timeout')
+        return { ok: false, output: `${output}\nno result within ${Math.round(timeoutMs / 1000)} s`, isLate: true };
+      return { ok: result.code === 0, output, isLate: false };
     },
     async images(repository) {
       const { stdout } = await cli.runOrThrow(['image', 'ls', '--no-trunc', '--digests', '--format', '{{json .}}', '--', repository], {

@@ -13,7 +13,7 @@ import { lateRedirectFailure, redirectTarget, tooManyRedirects } from './git-hos
 import { type Connection, createGitSession, explainRefusal, type GitSession } from './git-session.ts';
 import { lastRedirect } from './git-trace.ts';
 import { createHostKeys, sshServer } from './host-keys.ts';
-import { type Checkout, fetchPointers, findPointers, pointersText } from './lfs.ts';
+import { type Checkout, fetchPointers, findPointers, pointersText, readLfsUrl } from './lfs.ts';
 import { look, type Look, type Looked, type LookSpec } from './look.ts';
 import type { PrivateFolder } from '../private-folder.ts';
 import { recordReader } from './records.ts';
@@ -363,8 +363,8 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
         { dir, name: '', url: from },
         ...submodules.map((path) => ({ dir: path, name: `${relative(dir, path)}/`, url: addresses.get(path) ?? '' })),
       ];
-      const found = await findPointers(must, all);
       const wanted = spec.lfs === true;
+      const found = await findPointers(must, all, wanted);
       const lfsOptions = {
         ownUrl: spec.url,
         allowedHosts: spec.allowedHosts,
@@ -373,7 +373,9 @@ export function createGit(options: GitOptions): { clone: Clone; look: Look; look
         signal: cloneOptions.signal,
         logLine,
       };
-      const left = wanted && found.length > 0 ? await fetchPointers(found, all, lfsOptions) : found;
+      const withServers = async (): Promise<Checkout[]> =>
+        Promise.all(all.map(async (one) => ({ ...one, lfsUrl: await readLfsUrl(must, one.dir) })));
+      const left = wanted && found.length > 0 ? await fetchPointers(found, await withServers(), lfsOptions) : found;
       const pointers = pointersText(
         left,
         wanted

@@ -1,7 +1,7 @@
 /**
  * Git LFS: finds the pointers in a checkout, and fetches their content if the project asks for it. The agent speaks the batch protocol
- * itself: the addresses in .lfsconfig and the programs of git-lfs are not used, the host of each address is checked like that of a
- * submodule, and the content must have the SHA-256 of its pointer.
+ * itself: no program of git-lfs runs, of .lfsconfig only the address of the server is read, the host of each address is checked like that
+ * of a submodule, and the content must have the SHA-256 of its pointer.
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -13,8 +13,8 @@ import type { Git } from './submodules.ts';
 
 /** A file of a checkout that holds a pointer. `name`: its path from the root of the project’s repository. */
 export type LfsPointer = { dir: string; path: string; name: string; oid: string; size: number };
-/** A checkout with its address. `name` is the prefix of its paths. */
-export type Checkout = { dir: string; name: string; url: string };
+/** A checkout with its address. `name` is the prefix of its paths. `lfsUrl`: the Git LFS server that its .lfsconfig names. */
+export type Checkout = { dir: string; name: string; url: string; lfsUrl?: string | null };
 export type LfsOptions = {
   /** The address of the project’s repository. */
   ownUrl: string;
@@ -32,23 +32,34 @@ const VERSION = 'version https://git-lfs.github.com/spec/v1';
 /** A pointer is shorter, by the specification. */
 const MAX_POINTER = 1_024;
 /** Files with the attribute that are read in each repository. */
-const MAX_FILES = 10_000;
+const MAX_FILES = 100_000;
 const MAX_TOTAL = 10 * 1024 ** 3;
 const BATCH = 100;
 const MAX_ANSWER = 4 * 1024 ** 2;
 const MAX_REDIRECTS = 3;
 const MEDIA_TYPE = 'application/vnd.git-lfs+json';
 
-export async function findPointers(git: Git, checkouts: readonly Checkout[]): Promise<LfsPointer[]> {
+/** `mustAll`: throws if a repository has more files than are read. */
+export async function findPointers(git: Git, checkouts: readonly Checkout[], mustAll = false): Promise<LfsPointer[]> {
   const found: LfsPointer[] = [];
   for (const { dir, name } of checkouts) {
     const paths = (await git(['ls-files', '-z', '--', ':(top,attr:filter=lfs)'], dir)).split('\0').filter((path) => path !== '');
+    if (mustAll && paths.length > MAX_FILES) throw failure(`more than ${MAX_FILES} files have the attribute filter=lfs. Set git_lfs=false`);
     for (const path of paths.slice(0, MAX_FILES)) {
       const pointer = await readPointer(join(dir, path));
       if (pointer !== null) found.push({ dir, path, name: `${name}${path}`, ...pointer });
     }
   }
   return found;
+}
+
+/** Returns the address of the Git LFS server in .lfsconfig of the commit; null if there is none. The file is only parsed as data. */
+export async function readLfsUrl(git: Git, dir: string): Promise<string | null> {
+  // A symlink of this name is ignored.
+  if (!/^100\d{3} /.test(await git(['ls-files', '--stage', '-z', '--', ':(top,literal).lfsconfig'], dir))) return null;
+  const entries = (await git(['config', '-z', '--blob', 'HEAD:.lfsconfig', '--list'], dir)).split('\0');
+  const last = (name: string): string | undefined => entries.findLast((entry) => entry.startsWith(`${name}\n`))?.slice(name.length + 1);
+  return last('lfs.url') ?? last('remote.origin.lfsurl') ?? null;
 }
 
 /** Names some of the pointers that stay, and says why; null if there are none. */
@@ -78,29 +89,35 @@ export async function fetchPointers(
     throw failure(
       `the files have ${total} bytes; a build fetches at most ${MAX_TOTAL / 1024 ** 3} GiB. Set git_lfs=false, or leave some out`,
     );
-  for (const { dir, url } of checkouts) {
+  for (const { dir, name, url, lfsUrl = null } of checkouts) {
     const own = pointers.filter((pointer) => pointer.dir === dir);
     if (own.length === 0) continue;
-    if (!/^https?:/i.test(url)) {
+    const server = lfsUrl ?? ofRepository(url);
+    if (!/^https?:/i.test(server)) {
       left.push(...own);
       continue;
     }
-    options.logLine(`fetching ${own.length} Git LFS ${own.length === 1 ? 'file' : 'files'} from ${new URL(url).host}`);
-    for (let from = 0; from < own.length; from += BATCH) await fetchBatch(own.slice(from, from + BATCH), url, options);
+    if (lfsUrl !== null) checked(lfsUrl, URL.canParse(url) ? new URL(url) : null, `${name}.lfsconfig`, options);
+    options.logLine(`fetching ${own.length} Git LFS ${own.length === 1 ? 'file' : 'files'} from ${new URL(server).host}`);
+    for (let from = 0; from < own.length; from += BATCH) await fetchBatch(own.slice(from, from + BATCH), server, options);
   }
   return left;
 }
 
 type Action = { href: string; header: Record<string, string> };
 
-async function fetchBatch(pointers: readonly LfsPointer[], url: string, options: LfsOptions): Promise<void> {
+/** The address of the Git LFS server of a repository. */
+function ofRepository(url: string): string {
   const plain = url.replace(/\/+$/, '');
-  const endpoint = new URL(`${plain.endsWith('.git') ? plain : `${plain}.git`}/info/lfs/objects/batch`);
-  const user = endpoint.username;
+  return `${plain.endsWith('.git') ? plain : `${plain}.git`}/info/lfs`;
+}
+
+async function fetchBatch(pointers: readonly LfsPointer[], url: string, options: LfsOptions): Promise<void> {
+  const endpoint = new URL(`${url.replace(/\/+$/, '')}/objects/batch`);
   endpoint.username = '';
   endpoint.password = '';
   const objects = [...new Map(pointers.map(({ oid, size }) => [oid, { oid, size }])).values()];
-  const authorization = options.authorization(user === '' ? url : endpoint.href);
+  const authorization = options.authorization(endpoint.href);
   const body = JSON.stringify({ operation: 'download', transfers: ['basic'], hash_algo: 'sha256', objects });
   const headers = { accept: MEDIA_TYPE, 'content-type': MEDIA_TYPE, ...(authorization === null ? {} : { authorization }) };
   const answer = await request(endpoint, { method: 'POST', headers, body }, options);
@@ -156,7 +173,7 @@ async function download(
   authorization: string | null,
   options: LfsOptions,
 ): Promise<void> {
-  let at = checked(href, endpoint, pointer, options);
+  let at = checked(href, endpoint, pointer.name, options);
   let headers: Record<string, string>;
   try {
     headers = Object.fromEntries(new Headers(header));
@@ -171,7 +188,7 @@ async function download(
     if (answer.status >= 300 && answer.status < 400 && location !== null) {
       await answer.body?.cancel();
       if (hops === MAX_REDIRECTS) throw failure(`${pointer.name}: ${at.host} redirects more often than allowed`);
-      const next = checked(URL.parse(location, at.href)?.href ?? '', at, pointer, options);
+      const next = checked(URL.parse(location, at.href)?.href ?? '', at, pointer.name, options);
       if (next.origin !== at.origin) headers = {};
       at = next;
       continue;
@@ -185,12 +202,11 @@ const invalidAddress = ({ name }: Pick<LfsPointer, 'name'>, cause?: unknown): Ta
   failure(`${name}: the server names an invalid address or header`, cause);
 
 /** Checks the host of an address like that of a submodule. */
-function checked(href: string, from: URL, { name }: LfsPointer, { ownUrl, allowedHosts }: LfsOptions): URL {
+function checked(href: string, from: URL | null, name: string, { ownUrl, allowedHosts }: LfsOptions): URL {
   const url = URL.canParse(href) ? new URL(href) : null;
   const host = url === null ? null : gitHost(href.trim());
   if (url === null || host === null || !/^https?:$/.test(url.protocol)) throw invalidAddress({ name });
-  if (from.protocol === 'https:' && url.protocol !== 'https:')
-    throw failure(`${name}: the server names an address without https at ${url.host}`);
+  if (from?.protocol === 'https:' && url.protocol !== 'https:') throw failure(`${name} leads to an address without https at ${url.host}`);
   const isAllowed = host === gitHost(ownUrl) || (allowedHosts !== undefined && (allowedHosts.length === 0 || isListed(host, allowedHosts)));
   if (!isAllowed) throw failure(`${name} is at ${host}, which is not allowed for projects (ALLOWED_GIT_HOSTS of the control plane)`);
   return url;

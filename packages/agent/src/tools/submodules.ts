@@ -34,10 +34,14 @@ export async function fetchSubmodules(
   const fetched: string[] = [];
   const ownHost = gitHost(url);
   async function below(parent: string, parentUrl: string, name: string, depth: number): Promise<void> {
-    for (const { path, address, sha } of await listed(git, parent)) {
+    for (const { path, address, update, sha } of await listed(git, parent)) {
       const shown = `${name}${path}`;
       if (address === null) {
         options.logLine(`submodule ${shown} stays empty: .gitmodules has no address for it`);
+        continue;
+      }
+      if (update === 'none') {
+        options.logLine(`submodule ${shown} stays empty: .gitmodules says update = none`);
         continue;
       }
       if (depth > MAX_DEPTH) throw refused(shown, `it is nested more than ${MAX_DEPTH} levels deep`);
@@ -75,7 +79,7 @@ export const hasSubmodules = async (git: Git, dir: string): Promise<boolean> => 
 const refused = (path: string, why: string): TaskFailure =>
   new TaskFailure('git_submodule_refused', `submodule ${path.slice(0, 300)}: ${why}`);
 
-type Submodule = { path: string; address: string | null; sha: string };
+type Submodule = { path: string; address: string | null; update: string | null; sha: string };
 
 /** Lists the submodule commits of a checkout with their addresses in .gitmodules. */
 async function listed(git: Git, dir: string): Promise<Submodule[]> {
@@ -87,20 +91,20 @@ async function listed(git: Git, dir: string): Promise<Submodule[]> {
   if (found.length === 0) return [];
   // A symlink (mode 120000) named .gitmodules is ignored.
   const hasFile = entries.some((entry) => /^100\d{3} \S+ 0\t\.gitmodules$/.test(entry));
-  const addresses = hasFile ? await readModules(git, dir) : new Map<string, string>();
-  return found.map(({ path, sha }) => ({ path, sha, address: addresses.get(path) ?? null }));
+  const modules = hasFile ? await readModules(git, dir) : new Map<string, Module>();
+  return found.map(({ path, sha }) => ({ path, sha, address: modules.get(path)?.url ?? null, update: modules.get(path)?.update ?? null }));
 }
 
-/** Returns path -> address. The file is read from the commit and only parsed as data. */
-async function readModules(git: Git, dir: string): Promise<Map<string, string>> {
+type Module = { path?: string; url?: string; update?: string };
+
+/** Returns the entries by path. The file is read from the commit and only parsed as data. */
+async function readModules(git: Git, dir: string): Promise<Map<string, Module>> {
   const text = await git(['config', '-z', '--blob', 'HEAD:.gitmodules', '--list'], dir);
-  const byName = new Map<string, { path?: string; url?: string }>();
+  const byName = new Map<string, Module>();
   for (const entry of text.split('\0')) {
-    const [, name, field, value] = /^submodule\.(.+)\.(path|url)\n(.*)$/s.exec(entry) ?? [];
-    if (name === undefined || value === undefined) continue;
-    byName.set(name, { ...byName.get(name), [field === 'path' ? 'path' : 'url']: value });
+    const [, name, field, value] = /^submodule\.(.+)\.(path|url|update)\n(.*)$/s.exec(entry) ?? [];
+    if (name === undefined || field === undefined || value === undefined) continue;
+    byName.set(name, { ...byName.get(name), [field]: value });
   }
-  return new Map(
-    [...byName.values()].flatMap(({ path, url }) => (path === undefined || url === undefined ? [] : [[path.replace(/\/+$/, ''), url]])),
-  );
+  return new Map([...byName.values()].flatMap((one) => (one.path === undefined ? [] : [[one.path.replace(/\/+$/, ''), one]])));
 }

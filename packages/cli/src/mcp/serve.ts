@@ -57,7 +57,7 @@ export async function serveHttp(
     // A page that rebinds its name to this address sends its own name in Host and Origin.
     if (isLocal && !(isLoopback(`http://${request.headers.host ?? ''}`) && isLoopback(request.headers.origin)))
       return send(reply, 403, 'only requests from this machine are allowed');
-    if (new URL(request.url ?? '/', 'http://localhost').pathname !== PATH) return send(reply, 404, `the server answers at ${PATH}`);
+    if (URL.parse(request.url ?? '/', 'http://localhost')?.pathname !== PATH) return send(reply, 404, `the server answers at ${PATH}`);
     const token = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? '')?.[1];
     if (token === undefined) {
       void reply.setHeader('www-authenticate', 'Bearer');

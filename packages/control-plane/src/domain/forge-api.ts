@@ -37,7 +37,15 @@ function repositoryOf(gitUrl: string): Repository {
     return { hostname: plain(hostname), origin: null, path: tidy(path) };
   }
   const url = new URL(gitUrl);
-  return { hostname: plain(url.hostname), origin: url.protocol === 'https:' ? url.origin : null, path: tidy(decodeURI(url.pathname)) };
+  return { hostname: plain(url.hostname), origin: url.protocol === 'https:' ? url.origin : null, path: tidy(decoded(url.pathname)) };
+}
+/** An address may have a percent sign that encodes nothing. */
+function decoded(path: string): string {
+  try {
+    return decodeURI(path);
+  } catch {
+    return path;
+  }
 }
 const plain = (host: string): string => host.toLowerCase().replace(/\.$/, '');
 
@@ -55,7 +63,7 @@ export function statusTarget(gitUrl: string, hookForge: Forge | null, apiUrl: st
   return { forge, base, path };
 }
 
-const encoded = (path: string): string => path.split('/').map(encodeURIComponent).join('/');
+const encoded = (path: string): string => path.toWellFormed().split('/').map(encodeURIComponent).join('/');
 /** `owner/name`: a forge below a path of its host has more parts. */
 const lastTwo = (path: string): string => encoded(path.split('/').slice(-2).join('/'));
 const BITBUCKET_STATES = { pending: 'INPROGRESS', success: 'SUCCESSFUL', failure: 'FAILED' } as const;

@@ -155,10 +155,13 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
       draft.plan.route = stoppedRoute(isPlaced ? routeTo(draft, old, node, old.host_port ?? 0).set : route);
       return;
     }
-    const back = old === undefined ? null : routeBack(draft, old);
+    const replaced = old === undefined ? null : whyReplaced(draft, old, d);
+    const back = old === undefined || replaced !== null ? null : routeBack(draft, old);
     draft.plan.route = back ?? { remove: { project_id: d.project_id } };
-    if (old !== undefined && back === null)
-      draft.addLine(old, 'route_withdrawn', 'no node reports its container at its port any more, so it gets no requests until a node does');
+    if (old === undefined || back !== null) return;
+    const reason = replaced ?? 'no node reports its container at its port any more, so it gets no requests until a node does';
+    draft.addLine(old, 'route_withdrawn', reason);
+    if (replaced !== null) draft.set(old, { health: { status: 'unhealthy', since: draft.facts.now, detail: replaced } });
   },
   /** Removes a reported container. Before the report the agent removes it; `sweep` removes a container that a later report shows. */
   remove_container(draft, d) {
@@ -172,6 +175,18 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
     });
   },
 };
+
+/**
+ * Returns why the older version cannot serve any more: a contract-only agent removes the container of the name before it starts the new one.
+ * Its port is free, and nobody would report what gets it.
+ */
+function whyReplaced(draft: Draft, old: DeploymentRecord, d: DeploymentRecord): string | null {
+  const node = draft.node(old.node_id);
+  if (node === undefined || isBerthAgent(node) || d.node_id !== node.id || d.host_port === null) return null;
+  const name = finalName(d.settings);
+  if (finalName(old.settings) !== name) return null;
+  return `the agent of ${node.hostname} replaced its container ${name} with that of deployment ${d.generation}, which failed; deploy the project again`;
+}
 
 /** Decides what `event` changes for `d`. The plan is empty if its state ignores the event. Throws wrong_state if a cancel is too late. */
 export function advance(d: DeploymentRecord, event: FlowEvent, facts: Facts): Plan {
@@ -609,12 +624,19 @@ function addressTaken(draft: Draft, d: DeploymentRecord, { host_ip, host_port, h
 /** Keeps the route: a node that does not report may still serve requests. */
 function nodeSilent(draft: Draft, d: DeploymentRecord): void {
   if (d.health?.status === 'unknown' || isProjectStopped(draft)) return;
+  // Its container is gone, and its agent reports none that could come back.
+  if (draft.facts.route === null && d.health?.status === 'unhealthy' && !reportsContainers(draft, d)) return;
   const routed =
     draft.facts.route?.deployment_id === d.id ? 'the route stays' : 'another container has its address, so it gets no requests';
   const detail = `${whySilent(draft, d)}; ${routed}`;
   draft.set(d, { health: { status: 'unknown', since: draft.facts.now, detail } });
   draft.addLine(d, 'health', `health unknown: ${detail}`);
 }
+
+const reportsContainers = (draft: Draft, d: DeploymentRecord): boolean => {
+  const node = draft.node(d.node_id);
+  return node === undefined || isBerthAgent(node);
+};
 
 function whySilent({ facts, node: nodeOf }: Draft, d: DeploymentRecord): string {
   const node = nodeOf(d.node_id);

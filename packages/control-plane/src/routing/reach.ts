@@ -13,7 +13,7 @@ import type { Live } from '@berth/kit/live';
 import { signReach } from '@berth/kit/reach-token';
 import type { Reach, ReachTarget, ReachVerdict } from '../domain/configuration.ts';
 
-/** Berth's agents give an application 5 s for an answer, so one that passed their probe answers within this. */
+/** Berth's agents wait longer only for the first answers of an application. */
 const ANSWER_MS = 10_000;
 const CHECK_MS = 10_000;
 /** A gateway learns of a new project within 5 s. */
@@ -21,6 +21,8 @@ const GATEWAY_MS = 5_000;
 const PAUSE_MS = 250;
 /** Longer than the proxy's own answers. */
 const MAX_BODY = 512;
+/** As much as Traefik reads: an answer that a visitor gets must not fail here. */
+const MAX_HEADERS = 10 * 1024 * 1024;
 
 type Answer =
   | { kind: 'answer'; status: number; headers: IncomingHttpHeaders; body: string }
@@ -82,6 +84,8 @@ function ask(base: string, { host, path }: ReachTarget, authorization: string | 
       // The first certificate may not be issued yet. The request contains no secret: its token is valid for this one check only.
       ...(secure ? { rejectUnauthorized: false, servername: host } : {}),
       agent: false,
+      maxHeaderSize: MAX_HEADERS,
+      insecureHTTPParser: true,
       signal: AbortSignal.any([signal, deadline]),
     });
     request.on('socket', (socket) => socket.once(secure ? 'secureConnect' : 'connect', () => (sent = true)));
@@ -101,7 +105,12 @@ function ask(base: string, { host, path }: ReachTarget, authorization: string | 
       // Without an error status of a proxy the headers are enough; the body may take long.
       if (![502, 503, 504].includes(response.statusCode ?? 0)) done();
     });
+    request.on('upgrade', (response, socket) => {
+      socket.destroy();
+      resolve({ kind: 'answer', status: response.statusCode ?? 0, headers: response.headers, body: '' });
+    });
     request.on('error', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
+    request.on('close', () => resolve({ kind: sent ? 'silent' : 'no_proxy' }));
     request.end();
   });
 }

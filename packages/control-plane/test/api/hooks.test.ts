@@ -332,6 +332,30 @@ onceOnly.describe('a large delivery', () => {
     const check = checkSignature('github', { secret: 's', headers: {}, now: 0 });
     await expect(createDeliveryBodies().read(body, check)).rejects.toMatchObject({ code: 'bad_request' });
   });
+  it('that is long on its way is judged by the settings and the secret of its end', async () => {
+    const address = await api.server.listen({ host: '127.0.0.1', port: 0 });
+    const body = JSON.stringify({ ...PUSH, ref: 'refs/heads/release' });
+    async function slowly(change: () => Promise<unknown>): Promise<number> {
+      const headers = { 'content-type': 'application/json', ...github(secret, body) };
+      async function* parts(): AsyncGenerator<Buffer> {
+        yield Buffer.from(body.slice(0, 20));
+        // The server has read the hook when it waits for the rest.
+        await vi.waitFor(() => expect(reads).toHaveBeenCalled());
+        await change();
+        yield Buffer.from(body.slice(20));
+      }
+      const reads = vi.spyOn(api.stores.projects, 'get');
+      const request = { method: 'POST', body: parts(), duplex: 'half', headers } as unknown as RequestInit;
+      const { status } = await fetch(`${address}/api/hooks/${project}`, request);
+      reads.mockRestore();
+      return status;
+    }
+    const secret = await createHook('github');
+    const changes = { params: { id: project }, body: { branch: 'release' } };
+    expect(await slowly(() => api.call('patchProject', changes))).toBe(202);
+    expect(await deliveries()).toMatchObject([{ branch: 'release', verdict: null }]);
+    expect(await slowly(() => createHook('github'))).toBe(404);
+  });
   it('of 26 MiB without a length gets 413', async () => {
     const address = await api.server.listen({ host: '127.0.0.1', port: 0 });
     async function* chunks(): AsyncGenerator<Buffer> {

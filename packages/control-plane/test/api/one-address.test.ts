@@ -283,3 +283,26 @@ test('of two containers with the label of one deployment, the one that its node 
     expect(await health(d)).toMatchObject({ status: 'healthy' });
   }
 });
+
+test('a contract-only agent has removed the old container: after a failed deployment its route does not come back', async () => {
+  const bare = { agent_version: undefined, boot_id: undefined, capabilities: undefined, containers: undefined };
+  const home = await node('node-1', '10.0.0.1', [], bare);
+  const shop = await createProject(api);
+  const d = await published(shop, home, 32_001);
+  await api.driver.advance(d, { type: 'route_confirmed', host_ip: '10.0.0.1', host_port: 32_001 });
+  const id = await published(shop, home, 32_005);
+  await tick(api, id);
+  expect(await hosts()).toEqual({ shop: 'http://10.0.0.1:32005' });
+  api.pass(600_000);
+  await node('node-1', '10.0.0.1', [], bare);
+  await tick(api, id);
+  // Another container of the node gets the free port, and nobody reports it.
+  expect(await hosts()).toEqual({});
+  for (let i = 0; i < 2; i += 1) {
+    expect(await health(d)).toMatchObject({
+      status: 'unhealthy',
+      detail: expect.stringMatching(/^the agent of node-1 replaced its container/),
+    });
+    await api.driver.advance(d, { type: 'node_silent' });
+  }
+});

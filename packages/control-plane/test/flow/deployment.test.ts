@@ -859,8 +859,8 @@ const ofD1 = (over: Partial<ObservedContainer> = {}): ObservedContainer => ({
 });
 const ofBlog = (host_port: number | null, state = 'running'): ObservedContainer =>
   ofD1({ id: 'cb', name: 'svc-blog', labels: { 'berth.project': 'blog', 'berth.deployment': 'db' }, host_port, state });
-const failedRoute = (given: Partial<Facts>): Plan => {
-  const late = on.published({ route_published_at: NOW - L.routeMs - 1 });
+const failedRoute = (given: Partial<Facts>, of: Partial<DeploymentRecord> = {}): Plan => {
+  const late = on.published({ route_published_at: NOW - L.routeMs - 1, ...of });
   return advance(late, { type: 'tick' }, facts({ live: [old(), late], route: routeTo(late), ...given }));
 };
 
@@ -878,7 +878,7 @@ describe('the route of the old version after a failure', () => {
       [node({ containers: [ofD1({ host_port: null, state: 'exited' }), ofBlog(32_001)] })],
       NONE,
     ],
-    ['comes back on the node of an agent that reports no containers', [node({ agent_version: null, observed_at: null })], BACK],
+    ['is off if a contract-only agent removed the container for the new one', [node({ agent_version: null, observed_at: null })], NONE],
     ['is off if another machine with the address reports the port', [node({ containers: [ofD1()] }), elsewhere({})], NONE],
     ['comes back if that machine is silent', [node({ containers: [ofD1()] }), elsewhere({ last_seen_at: NOW - 1e6 })], BACK],
     ['comes back if that machine has another address', [node({ containers: [ofD1()] }), elsewhere({ host_ip: '10.0.0.3' })], BACK],
@@ -892,9 +892,12 @@ describe('the route of the old version after a failure', () => {
     expect(plan.route).toMatchObject(route);
     expect(plan.storyLines.some((line) => line.deployment_id === 'd1' && line.kind === 'route_withdrawn')).toBe(route === NONE);
   });
-  it('counts as old, so that a project whose container was observed there later keeps the address', () => {
-    const plan = failedRoute({ nodes: [node({ agent_version: null, observed_at: null })] });
-    expect(plan.route).toMatchObject({ set: { published_at: old().route_published_at } });
+  it.each<[string, Partial<DeploymentRecord>]>([
+    ['the new version was on another node', { node_id: 'n2' }],
+    ['the new version had another name', { settings: { ...SETTINGS, domain_prefix: 'moved' } }],
+  ])('comes back on a contract-only node if %s, and counts as old: whose container was observed there later keeps the address', (_, of) => {
+    const nodes = [node({ agent_version: null, observed_at: null }), node({ id: 'n2', hostname: 'node-2', host_ip: '10.0.0.2' })];
+    expect(failedRoute({ nodes }, of).route).toMatchObject({ ...BACK, set: { published_at: old().route_published_at } });
   });
 });
 

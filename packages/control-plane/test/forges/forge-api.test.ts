@@ -40,6 +40,8 @@ describe('a commit status', () => {
     ['GitHub over ssh', 'git@github.com:team/shop.git', null, 'https://api.github.com/repos/team/shop/statuses/'],
     ['GitHub Enterprise', 'https://git.example.com/team/shop', 'github', 'https://git.example.com/api/v3/repos/team/shop/statuses/'],
     ['Gitea', 'https://git.example.com:3000/team/shop.git', 'gitea', 'https://git.example.com:3000/api/v1/repos/team/shop/statuses/'],
+    ['a path with a percent sign alone', 'https://github.com/te%zzam/shop', null, 'https://api.github.com/repos/te%25zzam/shop/statuses/'],
+    ['a path with half a character', 'git@github.com:te\ud800am/shop', null, 'https://api.github.com/repos/te%EF%BF%BDam/shop/statuses/'],
     ['Codeberg', 'ssh://git@codeberg.org/team/shop.git', 'generic', 'https://codeberg.org/api/v1/repos/team/shop/statuses/'],
   ] as const)('goes to %s', (_, gitUrl, forge, address) => {
     expect(requestOf(gitUrl, forge)).toMatchObject({ url: address + COMMIT, body: GITHUB_BODY });

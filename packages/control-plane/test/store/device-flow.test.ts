@@ -129,6 +129,16 @@ test('a disabled user gets no token, loses all tokens and cannot approve', async
   expect(await stores.deviceTokens.find('hash-old', NOW)).toBeNull();
 });
 
+test('a code that a user approved before the account was disabled gives no token, also after it is enabled again', async () => {
+  const stores = await open();
+  const ann = await stores.users.create({ email: ANN.email, role: 'viewer', password_hash: null }, NOW);
+  await ask(stores, 'slow');
+  await stores.deviceCodes.decide('u-slow', true, ANN, NOW);
+  await stores.users.patch(ann.id, { disabled: true });
+  await stores.users.patch(ann.id, { disabled: false });
+  expect(await stores.deviceCodes.poll('d-slow', token('slow'), NOW)).toBe('access_denied');
+});
+
 test('device tokens are found while they are valid, listed by user and revoked by their owner', async () => {
   const stores = await open();
   await tokenOf(stores, 'one', ANN);

@@ -247,13 +247,17 @@ test('no statement walks a table that grows', async () => {
     return steps.filter((step) => scan.test(step.detail)).map((step) => `${step.detail}: ${sql}`);
   });
   expect(walks).toEqual([]);
-  // A page of retention reads only its own rows: from its index, without a sort.
-  const pages = asked.filter((sql) => /"(thinned_at|log_removed_at)" is null.* order by /.test(sql) && sql.startsWith('select'));
-  const plans = pages.map((sql) =>
+  const planOf = (sql: string): string =>
     (db.prepare(`explain query plan ${sql}`).all(...Array.from(sql.matchAll(/\?/g), () => null)) as { detail: string }[])
       .map((step) => step.detail)
-      .join('; '),
-  );
+      .join('; ');
+  // A registration at a new address reads the nodes of this address, not thousands of others.
+  const ofAddress = asked.filter((sql) => /^select .* from "nodes" where .*"host_ip" = \+\? and "id" != /.test(sql)).map(planOf);
+  expect(ofAddress).toHaveLength(1);
+  for (const plan of ofAddress) expect(plan).toContain('INDEX nodes_host_ip');
+  // A page of retention reads only its own rows: from its index, without a sort.
+  const pages = asked.filter((sql) => /"(thinned_at|log_removed_at)" is null.* order by /.test(sql) && sql.startsWith('select'));
+  const plans = pages.map(planOf);
   expect(plans).toHaveLength(2);
   for (const plan of plans) expect(plan).toMatch(/INDEX deployments_(whole|with_log) (?!.*TEMP B-TREE)/);
 });

@@ -140,7 +140,7 @@ function System() {
             <Panel flush title="Backups" id="backups" actions={<Command words={['backup', 'list']} />}>
               <div style={{ padding: '0 16px 12px' }}>
                 {backups.interval_seconds === null ? (
-                  <Note tone="warn">Berth makes no backups by itself: set BACKUP_TO and BACKUP_INTERVAL.</Note>
+                  <Note tone="warn">Berth makes no backups by itself: set BACKUP_TO of the control plane and restart it.</Note>
                 ) : (
                   <Text tone="quiet">
                     every {durationText(backups.interval_seconds * 1_000)}

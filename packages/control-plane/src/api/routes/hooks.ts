@@ -139,7 +139,10 @@ export function hookRoutes(route: Define, deps: Deps): void {
     }
     if (over === null) refusals.takeBack(network);
     void reply.removeHeader('connection');
-    const judged = judge(readDelivery(hook.forge, headers, body), project);
+    // Somebody may have changed the project, or replaced the secret, while the body arrived.
+    const [hookNow, projectNow] = [await stores.hooks.get(params.id), await stores.projects.get(params.id).catch(orNull)];
+    if (hookNow?.updated_at !== hook.updated_at || projectNow === null || projectNow.deleting_at !== null) throw nothingHere;
+    const judged = judge(readDelivery(hook.forge, headers, body), projectNow);
     const stored = await store(params.id, { ...judged, forge_id: forgeIdOf(hook.forge, headers) });
     await failPoint('hook.stored');
     return { id: stored.id };

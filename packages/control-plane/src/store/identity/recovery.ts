@@ -4,7 +4,7 @@ import { raiseAccessVersion } from './access-version.ts';
 import type { Database } from '../engine/database.ts';
 import { writeEvents } from '../events.ts';
 import type { NewId } from '../ids.ts';
-import { ADMINS, userEvent } from './users.ts';
+import { ADMINS, endDevices, userEvent } from './users.ts';
 
 export type Recovery = {
   /** Lower case. */
@@ -38,7 +38,7 @@ export const createRecovery =
       let tokens = 0;
       if (endTokens) {
         tokens += (await tx.deleteFrom('api_tokens').where('user_id', '=', user.id).returning('id').execute()).length;
-        tokens += (await tx.deleteFrom('device_tokens').where('email', '=', email).returning('id').execute()).length;
+        tokens += await endDevices(tx, email);
       }
       await raiseAccessVersion(tx);
       await tx

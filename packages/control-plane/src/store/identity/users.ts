@@ -77,7 +77,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
         if (plain.password_hash !== undefined || after.disabled === 1)
           await tx.deleteFrom('api_sessions').where('user_id', '=', id).execute();
         if (after.disabled !== before.disabled) await raiseAccessVersion(tx);
-        if (after.disabled === 1) await tx.deleteFrom('device_tokens').where('email', '=', before.email).execute();
+        if (after.disabled === 1) await endDevices(tx, before.email);
         await writeEvents(db, tx, [userEvent(row, 'changed', clock())]);
         return userOf(row);
       });
@@ -89,8 +89,7 @@ export function createUserStore(db: Database, newId: NewId, clock: () => number)
         const user = found(await tx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst(), id);
         guard?.(userOf(user));
         if (isAdmin(user)) await refuseWithoutAdmin(tx, id);
-        await tx.deleteFrom('device_tokens').where('email', '=', user.email).execute();
-        await denyApproved(tx, user.email);
+        await endDevices(tx, user.email);
         const tombstone = { deleted_at: now, expires_at: now + TOMBSTONE_MS };
         await tx
           .insertInto('deleted_users')
@@ -134,12 +133,17 @@ async function deletionOf(db: Db | Tx, email: string): Promise<number | null> {
   return row?.deleted_at ?? null;
 }
 
-/** Denies devices that are approved and have not fetched their token. There are few: a code lives for 10 minutes. */
-async function denyApproved(tx: Tx, email: string): Promise<void> {
+/**
+ * Ends device tokens, and denies devices that are approved and have not fetched their token: few, because a code lives for 10 minutes.
+ * Returns the number of tokens.
+ */
+export async function endDevices(tx: Tx, email: string): Promise<number> {
+  const ended = await tx.deleteFrom('device_tokens').where('email', '=', email).returning('id').execute();
   const approved = await tx.selectFrom('device_codes').select(['device_hash', 'identity']).where('status', '=', 'approved').execute();
   const theirs = approved.filter(({ identity }) => identity !== null && (JSON.parse(identity) as Identity).email.toLowerCase() === email);
   for (const { device_hash } of theirs)
     await tx.updateTable('device_codes').set({ status: 'denied' }).where('device_hash', '=', device_hash).execute();
+  return ended.length;
 }
 
 export const userEvent = (user: { id: string; email: string }, what: string, at: number): NewEvent => ({

@@ -42,6 +42,7 @@ import { missingVolumes } from './0043_missing_volumes.ts';
 import { gitLfs } from './0047_git_lfs.ts';
 import { startSeconds } from './0045_start_seconds.ts';
 import { rolledBack } from './0049_rolled_back.ts';
+import { nodeAddresses } from './0052_node_addresses.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -82,4 +83,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0045_start_seconds': startSeconds(),
   '0047_git_lfs': gitLfs(),
   '0049_rolled_back': rolledBack(capabilities),
+  '0052_node_addresses': nodeAddresses(),
 });

@@ -1,0 +1,9 @@
+/** Finds the nodes of an address: a node that registers at a new one looks for a silent node that had it. */
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
+
+export const nodeAddresses = (): Migration => ({
+  async up(db: Kysely<unknown>) {
+    await db.schema.createIndex('nodes_host_ip').on('nodes').column('host_ip').execute();
+  },
+});
