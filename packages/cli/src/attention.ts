@@ -38,7 +38,10 @@ const DISK_FULL = 0.1;
 /** Projects of a silent node that are named. */
 const NAMED = 3;
 
-/** A deployment builds the newest commit, so only changed settings ask for one. Another drift ends with a new container of the same release. */
+/**
+ * A deployment builds the newest commit, so only changed settings ask for one. Another drift ends with a new container of the same
+ * release.
+ */
 function nextOf({ health, rolled_back_from }: DeploymentItem, name: string): string {
   if (health?.status !== 'drifted') return `berth status ${name}`;
   const isOfSettings = health.detail?.includes(' changed since ') === true;

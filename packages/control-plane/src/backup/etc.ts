@@ -80,9 +80,12 @@ const ENV_FILE = /^((control-plane|gateway|relay|proxy|registry|agent[\w-]*)\.en
 /** Its other files. Copies, files of people and files of other programs may hold anything. */
 const YAML_FILE =
   /^(registry\.yml|compose\/compose\.yml|(compose\/)?traefik\/(traefik|dynamic\/(middlewares|auth-host|dashboard|registry))\.yml)$/;
-/** A person may have added these to them. Values such as `${NAME}` and paths (`…_FILE: /run/…`) are no secrets. */
+/**
+ * A person may have added these to them. Values such as `${NAME}`, paths (`…_FILE: /run/…`) and the empty text, which removes a header,
+ * are no secrets.
+ */
 const SECRET_IN_YAML =
-  /PRIVATE KEY|:\/\/[^\s"'/]*@|:\/\/[^\s"'@]*:[^\s"'@]*@|(^[\s#-]*|[{,]\s*)["']?[\w.-]*(secret|(?<!ht)passw(or)?d|token|users|authorization|credential|cookie|(api|access|private|secret)[_-]?key)["']?\s*[:=]/im;
+  /PRIVATE KEY|:\/\/[^\s"'/]*@|:\/\/[^\s"'@]*:[^\s"'@]*@|(^[\s#-]*|[{,]\s*)["']?[\w.-]*(secret|(?<!ht)passw(or)?d|token|users|authorization|credential|cookie|(api|access|private|secret)[_-]?key)["']?\s*[:=](?![ \t]*""[ \t]*$)/im;
 const ASSIGNMENT = /^\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)$/;
 /** The whole value is on this line. */
 const ONE_LINE = /^(?:[^"'\\]*|"(?:[^"\\]|\\.)*"|'[^']*')$/;

@@ -177,8 +177,8 @@ const UNDO: Record<Undo, (draft: Draft, d: DeploymentRecord) => void> = {
 };
 
 /**
- * Returns why the older version cannot serve any more: a contract-only agent removes the container of the name before it starts the new one.
- * Its port is free, and nobody would report what gets it.
+ * Returns why the older version cannot serve any more: a contract-only agent removes the container of the name before it starts the new
+ * one. Its port is free, and nobody would report what gets it.
  */
 function whyReplaced(draft: Draft, old: DeploymentRecord, d: DeploymentRecord): string | null {
   const node = draft.node(old.node_id);

@@ -175,7 +175,8 @@ export function createTaskStore(db: Database, memory: NodeMemory): TaskStore {
       return rows.flatMap(({ agent_version, last_polled_at, last_seen_at, ...row }) => {
         const task = taskOf(row);
         const polledAt = last_polled_at ?? Number.NEGATIVE_INFINITY;
-        // Both are of the machine's clock. If that was set forward, the agent was heard of by the uptime clock, and its polls are not known.
+        // Both times are of the wall clock. If it was set forward, the uptime clock tells when the agent was heard of, and nothing tells
+        // when it polled.
         const heardAt = memory.heardAt(row.node_id);
         const hasJumped = (last_seen_at ?? 0) < silentSince && heardAt !== null && uptime.at - heardAt <= now - silentSince;
         const polls = hasJumped || (polledAt >= now - LONGEST_POLL_MS && Math.max(polledAt, last_seen_at ?? 0) >= silentSince);

@@ -184,6 +184,6 @@ test('a jump of the machine’s clock takes no task from a contract-only agent t
     return lost.map(({ task, why }) => [task.id, why]);
   };
   expect(await overdueAt(40_000)).toEqual([]);
-  // It registers no more.
+  // It does not register any more.
   expect(await overdueAt(91_000)).toEqual([['t', 'queue']]);
 });

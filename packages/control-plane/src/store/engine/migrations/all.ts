@@ -43,6 +43,7 @@ import { gitLfs } from './0047_git_lfs.ts';
 import { startSeconds } from './0045_start_seconds.ts';
 import { rolledBack } from './0049_rolled_back.ts';
 import { nodeAddresses } from './0052_node_addresses.ts';
+import { deviceStates } from './0062_device_states.ts';
 
 export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0001_main_job': mainJob(capabilities),
@@ -84,4 +85,5 @@ export const allMigrations = (capabilities: Capabilities): Steps => ({
   '0047_git_lfs': gitLfs(),
   '0049_rolled_back': rolledBack(capabilities),
   '0052_node_addresses': nodeAddresses(),
+  '0062_device_states': deviceStates(),
 });
