@@ -96,7 +96,7 @@ export function drainStep(before: DrainRecord, remaining: readonly Remaining[], 
     ...before,
     moved: before.moved + gone.length,
     tries,
-    finished_at: remaining.length === 0 && !isUsed ? now : null,
+    finished_at: remaining.length === 0 && !isUsed ? (before.finished_at ?? now) : null,
   };
   const room = AT_ONCE - remaining.filter((l) => l.inProgress !== null || l.rest?.isMoving === true).length;
   const free = remaining.filter((l) => l.inProgress === null && (tries[l.running.project_id]?.count ?? 0) < TRIES).toSorted(byTries(tries));

@@ -1,4 +1,8 @@
-/** Carries out drains (flow/drain.ts). Several control planes may run it: a step counts only if the record has not changed since. */
+/**
+ * Carries out drains (flow/drain.ts). A finished drain goes on when the node has something again that must leave it: a machine that
+ * returns under the node's name brings its volumes along. Several control planes may run it: a step counts only if the record has not
+ * changed since.
+ */
 import { DomainError } from '../domain/errors.ts';
 import type { DrainRecord, NodeRecord } from '../domain/records.ts';
 import { drainStep, type DrainStep, inTurn, withProblem } from '../flow/drain.ts';
@@ -11,7 +15,7 @@ type LastTried = Map<string, string>;
 export function drains(deps: LoopDeps): (signal: AbortSignal) => Promise<void> {
   const last: LastTried = new Map();
   return async (signal) => {
-    const nodes = (await deps.stores.nodes.listDraining()).filter(({ drain }) => drain?.finished_at === null);
+    const nodes = await deps.stores.nodes.listDraining();
     const ids = new Set(nodes.map(({ id }) => id));
     for (const id of last.keys()) if (!ids.has(id)) last.delete(id);
     for (const node of nodes) {
@@ -36,6 +40,7 @@ async function drainOne(
   if (JSON.stringify(step.drain) === JSON.stringify(drain) || signal.aborted) return;
   if ((await stores.nodes.setDrain(id, step.drain, drain)) === null) return;
   if (step.drain.finished_at !== null) log.info({ node: hostname, moved: step.drain.moved, unused_volumes_of: dropped }, 'drain finished');
+  else if (drain.finished_at !== null) log.info({ node: hostname }, 'drain goes on: something that must leave has come to the node');
   if (step.move === null) return;
   try {
     await driver.redeploy(step.move.running.id, { id: step.move.id, note: `node ${hostname} is drained`, trigger: 'drain' });

@@ -1,7 +1,7 @@
 /** A drain with many stopped projects whose volumes cannot move: what one step costs, and that each has its turn. */
 import { silentLogger } from '@berth/kit/log';
 import { expect, test } from 'vitest';
-import type { DeploymentRecord, NodeRecord } from '../../src/domain/records.ts';
+import type { DeploymentRecord, DrainRecord, NodeRecord } from '../../src/domain/records.ts';
 import { newDrain, TRIED_AT_ONCE } from '../../src/flow/drain.ts';
 import type { LoopDeps } from '../../src/loops/deps.ts';
 import { drains } from '../../src/loops/drains.ts';
@@ -10,12 +10,13 @@ import { node, NOW, on, project, SETTINGS } from '../flow/fixtures.ts';
 const volumes = [{ name: 'data', mount_path: '/data' }];
 const go = new AbortController().signal;
 
-/** A drained node with the volumes of so many stopped projects. `begins`: whether a move begins. */
-function drainOf(count: number, begins = false) {
+/** A drained node with the volumes of so many stopped projects. `begins`: whether a move begins. `finishedAt`: of the drain. */
+function drainOf(count: number, begins = false, finishedAt: number | null = null) {
   const projects = Array.from({ length: count }, (_, i) => ({ ...project({ volumes }), id: `p${i}` }));
   const settings = { ...SETTINGS, volumes };
   const resting = projects.map((p) => on.running({ id: `d-${p.id}`, project_id: p.id, settings, health: null, stopped_first: 'stopped' }));
-  const record: NodeRecord = { ...node({ id: 'n1' }), drain: newDrain(NOW) };
+  const record: NodeRecord = { ...node({ id: 'n1' }), drain: { ...newDrain(NOW - 9), finished_at: finishedAt } };
+  const written: (DrainRecord | null)[] = [];
   let reads = 0;
   const tried: string[] = [];
   const read =
@@ -25,7 +26,7 @@ function drainOf(count: number, begins = false) {
       return answer(...given);
     };
   const stores = {
-    nodes: { listDraining: read(() => [record]), setDrain: read(() => null) },
+    nodes: { listDraining: read(() => [record]), setDrain: read((_: string, drain: DrainRecord) => (written.push(drain), null)) },
     deployments: {
       servingOn: read((): DeploymentRecord[] => []),
       inProgress: read(() => []),
@@ -37,6 +38,7 @@ function drainOf(count: number, begins = false) {
       getMany: read(() => projects),
     },
     tasks: { moving: read(() => new Set()) },
+    unmanaged: { left: read(() => []) },
   };
   const moveVolumes = (id: string): Promise<boolean> => {
     tried.push(id);
@@ -44,7 +46,7 @@ function drainOf(count: number, begins = false) {
   };
   const reviewMoves = (): Promise<void> => Promise.resolve();
   const deps = { stores, driver: { moveVolumes, reviewMoves, newId: () => 'x' }, now: () => NOW, log: silentLogger() };
-  return { step: drains(deps as unknown as LoopDeps), tried, all: resting.map((d) => d.id), reads: () => reads };
+  return { step: drains(deps as unknown as LoopDeps), tried, all: resting.map((d) => d.id), reads: () => reads, written };
 }
 
 test('each waiting project has its turn, a few in one step', async () => {
@@ -67,4 +69,13 @@ test('a step makes the same number of reads for one waiting project as for many'
   await one.step(go);
   await many.step(go);
   expect(many.reads()).toBe(one.reads());
+});
+
+test('a finished drain goes on when volumes have come to the node, and otherwise keeps its end', async () => {
+  const [returned, empty] = [drainOf(1, true, NOW - 5), drainOf(0, false, NOW - 5)];
+  await returned.step(go);
+  expect(returned.tried).toEqual(returned.all);
+  expect(returned.written).toMatchObject([{ finished_at: null }]);
+  await empty.step(go);
+  expect(empty.written).toEqual([]);
 });

@@ -674,7 +674,7 @@ describe('e-mail', () => {
     await new Promise<void>((resolve) => down.close(resolve));
     await create(email);
     const test = (await api.call('testNotification', { params: { id: 'team' }, as: 'admin' })).json;
-    expect(test).toMatchObject({ status: 'failed', error: expect.stringContaining('ECONNREFUSED') as string });
+    expect(test).toMatchObject({ status: 'failed', error: expect.stringMatching(/ECONN(REFUSED|RESET)/) as string });
     const berth = plane();
     await berth.find();
     await fail();
