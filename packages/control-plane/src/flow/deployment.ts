@@ -766,7 +766,8 @@ function leave(
 ): void {
   for (const undo of STEPS[d.status as LiveState].undo) UNDO[undo](draft, d);
   const finished = d.finished_at === null ? { finished_at: draft.facts.now } : {};
-  draft.move(d, to, { ...finished, error, host_port: d.host_port, container_id: d.container_id }, message);
+  // Failed stops and starts say nothing about the removal of the container: it has tries of its own (retry.ts).
+  draft.move(d, to, { ...finished, error, host_port: d.host_port, container_id: d.container_id, retry: null }, message);
   // The node's own report shows that no container remains there. A reported container is removed first, or the next list shows its end.
   const isGone = draft.event === 'task_reported' && d.host_port === null && d.container_id === null;
   const removal = isGone && d.node_id !== null ? { node_id: d.node_id, gone: [d.id] } : null;

@@ -18,6 +18,7 @@ let driver: Driver;
 let now = NOW;
 let ids = 0;
 let node = '';
+let project: Awaited<ReturnType<typeof projectIn>>;
 
 beforeEach(async () => {
   [now, ids] = [NOW, 0];
@@ -32,7 +33,7 @@ beforeEach(async () => {
     newId: () => `id-${++ids}`,
   });
   await register();
-  const project = await projectIn(stores);
+  project = await projectIn(stores);
   await deploymentIn(stores, project, 'd1', {
     status: 'running',
     node_id: node,
@@ -84,4 +85,18 @@ it('a removal that fails once is retried within 90 s', async () => {
     await register();
   }
   expect(await stores.tasks.openFor(node, now)).toHaveLength(1);
+});
+
+it('a container that could not be stopped for long is removed at once when its version ends', async () => {
+  await deploymentIn(stores, project, 'd2', { status: 'running', node_id: node, host_port: 4001, finished_at: NOW });
+  const retry = { tries: 9, not_before: now + 300_000 };
+  await commit(stores, project.id, { changeDeployments: [{ id: 'd2', from: 'running', set: { retry } }] });
+  await driver.advance('d2', { type: 'project_deleted' });
+  const [task] = await stores.tasks.openFor(node, now);
+  await stores.tasks.claim(task?.id ?? '', { token: 'l', expires_at: now + 1 }, now, 5);
+  await driver.report(task?.id ?? '', 'l', failed);
+  container.labels[LABELS.deployment] = 'd2';
+  await register();
+  container.labels[LABELS.deployment] = 'd1';
+  expect(await stores.tasks.openFor(node, now)).toMatchObject([{ kind: 'retire', deployment_id: 'd2' }]);
 });
