@@ -422,6 +422,9 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
     let upSince = 0;
     const everServed = new Map<string, Set<string>>();
     const containers = new Map<string, Of<'container'>>();
+    /** Containers that got another port from their engine, and the deployments that had each address. */
+    const moved = new Set<string>();
+    const users = new Map<string, string[]>();
     /** The first cause of each container. */
     const causes = new Map<string, Of<'container'>['cause']>();
     const starts = groupBy(
@@ -510,7 +513,9 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
       ) {
         // A version that never ran is withdrawn although an unreachable proxy may still have its route.
         const wasLive = reads.get(e.deployment)?.some((r) => r.state === 'running') === true;
-        for (const [proxy, routes] of wasLive ? served : [])
+        // An engine that restarts gives the port of one version to another one: the route still means the first one.
+        const isLent = moved.has(e.container) && (users.get(e.address ?? '') ?? []).some((deployment) => deployment !== e.deployment);
+        for (const [proxy, routes] of wasLive && !isLent ? served : [])
           if (e.address !== null && routes[e.project] === e.address)
             broken('old-serves', e.at, `project ${e.project}: ${e.change} ${e.address}, where ${proxy} still sends requests`);
         // A container that was removed because its report came too late and then started again is no loss.
@@ -523,6 +528,8 @@ export function check(history: readonly HistoryEvent[]): Violation[] {
         if (alive !== undefined && !other)
           broken('nothing-destroyed', e.at, `deployment ${e.deployment} is running, and its container was ${e.change} by a task`);
       }
+      if (e.change === 'moved') moved.add(e.container);
+      if (!down && e.address !== null) users.set(e.address, [...(users.get(e.address) ?? []), e.deployment]);
       if (down) containers.delete(e.container);
       // A restart by the engine does not change which actor started the container.
       else {

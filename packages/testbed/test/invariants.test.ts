@@ -12,7 +12,7 @@ const read = (state: string, sent: number, deployment = 'd') =>
 const claim = (attempt: number, lease: string, sent: number) => ({ type: 'claimed', task: 't', attempt, lease, sent }) as const;
 const report = (lease: string | null, content: string, sent: number, status = 'completed') =>
   ({ type: 'reported', task: 't', kind: 'build', deployment: 'd', lease, status, content, sent }) as const;
-const container = (change: 'started' | 'stopped', deployment = 'd', id = 'c') =>
+const container = (change: 'started' | 'moved' | 'stopped', deployment = 'd', id = 'c') =>
   ({ type: 'container', change, cause: 'task', node: 'n', container: id, project: 'p', deployment, address: 'h:1' }) as const;
 const observing = { type: 'observing', node: 'n', project: 'p', deployment: 'd', address: 'h:1' } as const;
 const routed = (routes: Record<string, string>) => ({ type: 'routed', proxy: 'x', routes }) as const;
@@ -186,6 +186,21 @@ it('a project that nobody asked to stop keeps its container', () => {
     { type: 'stop_accepted', project: 'q', sent: 6 },
   ];
   expect(broken([...live, ...other, container('stopped'), read('running', 9)])).toEqual(['old-serves', 'nothing-destroyed']);
+});
+
+it('an older version that an engine gave the port of the present one can be stopped', () => {
+  const next = { ...container('started', 'e', 'c2'), address: 'h:2' };
+  const old = { ...container('stopped'), address: 'h:2' };
+  const moves = [
+    { ...container('moved'), address: 'h:2' },
+    { ...container('moved', 'e', 'c2'), address: 'h:3' },
+  ];
+  const both = [...live, next, { ...observing, deployment: 'e', address: 'h:2' }, routed({ p: 'h:2' }), read('running', 9, 'e')];
+  const ended = [old, read('retired', 14)];
+  expect(broken([...both, ...moves, ...ended])).toEqual([]);
+  expect(
+    broken([...live, { ...container('moved'), address: 'h:2' }, { ...observing, address: 'h:2' }, routed({ p: 'h:2' }), ...ended]),
+  ).toEqual(['old-serves']);
 });
 
 it('a request that was open during a stop may start the project later', () => {

@@ -183,7 +183,8 @@ export function createFaults(deps: {
         const first = agents.find((a) => a.hostname === double.hostname);
         if (first === undefined || world.now() - first.knownAt() > 9_000) return;
         double.start();
-        forAWhile(lastsMs, () => double.kill());
+        // One that got a node all the same, because the first one was silent for another reason, stays.
+        forAWhile(lastsMs, () => double.knownAt() > 0 || double.kill());
       },
     },
     {
