@@ -169,7 +169,7 @@ export const SETTINGS = {
     parse: emails,
   },
   ADMIN_PASSWORD: {
-    doc: 'Password of the local account of the first start, 10 to 1024 characters; later starts ignore it',
+    doc: 'Password of the local account of the first start, at most 1024 characters and better 10 or more; later starts ignore it',
     shown: 'generated and written to a file of mode 0600, whose path is logged',
     parse: text,
   },

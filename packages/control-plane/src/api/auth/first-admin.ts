@@ -3,8 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { SettingsError } from '@berth/kit/config';
 import type { Logger } from '@berth/kit/log';
 import { writeFileWhole } from '@berth/kit/write-file';
-import { Password } from '@berth/wire/user';
-import { Value } from 'typebox/value';
+import { PASSWORD_LENGTH } from '@berth/wire/user';
 import type { UserStore } from '../../domain/stores.ts';
 import type { Passwords } from './passwords.ts';
 
@@ -24,8 +23,9 @@ export async function ensureFirstAdmin(
   log: Logger,
 ): Promise<void> {
   if ((await users.count()) > 0) return;
-  if (settings.password !== null && !Value.Check(Password, settings.password))
-    throw new SettingsError(['ADMIN_PASSWORD: must have 10 to 1024 characters']);
+  // The sign-in refuses a longer text. A short one is the operator's choice: no published rule of this setting forbids it.
+  if ((settings.password?.length ?? 0) > PASSWORD_LENGTH.max)
+    throw new SettingsError([`ADMIN_PASSWORD: must have at most ${PASSWORD_LENGTH.max} characters`]);
   const password = settings.password ?? randomBytes(18).toString('base64url');
   // The file comes first: after a crash in between, the next start replaces the file. An account without a known password would stay.
   if (settings.password === null) await writeFileWhole(settings.passwordFile, `${password}\n`, { folderMode: 0o755 });
@@ -40,4 +40,6 @@ export async function ensureFirstAdmin(
     { email: settings.email, ...(settings.password === null ? { file: settings.passwordFile } : {}) },
     settings.password === null ? 'first admin created; its password is in the file' : 'first admin created',
   );
+  if (password.length < PASSWORD_LENGTH.min)
+    log.warn({ email: settings.email }, 'ADMIN_PASSWORD is shorter than a password that an account can be given later; change it');
 }
