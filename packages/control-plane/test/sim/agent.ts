@@ -408,7 +408,8 @@ export function createAgent(deps: AgentDeps): Agent {
       const own = mineOnly().filter(
         (c) => c.deployment === task.deployment_id && (c.holder.task !== task.id || c.holder.attempt <= run.attempt),
       );
-      let container = own.find((c) => c.running);
+      // One with another copy of the volumes is started again, as by the real agent (packages/agent/src/tasks/attempt-container.ts).
+      let container = own.find((c) => c.running && engine.disk.mountOf(c.id) === (payload.volumes?.copy ?? null));
       for (const c of own) if (c.id !== container?.id) engine.remove(c.id, 'task');
       if (container !== undefined) engine.takeOver(container.id, holder);
       if (container === undefined && !(await work(run, random.int(100, 2_000)))) return failed('cancelled');
