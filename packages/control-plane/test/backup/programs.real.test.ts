@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { repositoryRoot } from '@berth/testbed/config';
 import { startPostgres, whyNoPostgres } from '@berth/testbed/postgres';
 import { run } from '@berth/testbed/process';
-import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { runScheduled } from '../../src/backup/process.ts';
 import { ENV } from '../api/harness.ts';
 import { controlPlane, everything, fill, folders } from './support.ts';
@@ -73,6 +73,9 @@ describe.each(ENGINES)('on %s', (engine, urlIn) => {
     const more = { BACKUP_TO: backups, BACKUP_KEEP: '1h', STATE_DIR: join(dir, 'state') };
     const never = new AbortController().signal;
     const first = await runScheduled(env(databaseUrl, more), never);
+    // Names tell backups apart by seconds.
+    const after = Math.floor(Date.now() / 1000);
+    await vi.waitFor(() => expect(Math.floor(Date.now() / 1000)).toBeGreaterThan(after), { timeout: 5_000 });
     const second = await runScheduled(env(databaseUrl, more), never);
     expect(second?.deleted).toEqual([first?.name]);
     expect(readdirSync(backups)).toEqual([second?.name]);

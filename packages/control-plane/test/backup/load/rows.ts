@@ -22,6 +22,8 @@ const KEYS: Record<string, readonly string[]> = {
   git_tokens: ['project_id'],
   kept_settings: ['project_id', 'digest'],
   routes: ['project_id'],
+  prefix_claims: ['prefix'],
+  domain_claims: ['host'],
   hooks: ['project_id'],
   deliveries: ['seq'],
   events: ['seq'],
@@ -32,6 +34,9 @@ const KEYS: Record<string, readonly string[]> = {
   uptime: [],
 };
 
+/** A restore renews the ids of these rows (src/store/backup/as-new.ts). */
+const RENEWED = new Set(['prefix_claims', 'domain_claims']);
+
 /** Reads one consistent state, also beside a control plane that writes. */
 export async function rowsOf(databaseUrl: string): Promise<Rows> {
   const db = await openTransfer(databaseUrl, 'existing');
@@ -40,6 +45,7 @@ export async function rowsOf(databaseUrl: string): Promise<Rows> {
     for await (const text of exportLines(db, { berth: 'test', schema: db.schema, logs: true })) {
       const { table, row } = JSON.parse(text) as { table?: string; row: Record<string, unknown> };
       if (table === undefined) continue;
+      if (RENEWED.has(table)) delete row['id'];
       // The engines return columns in different orders.
       const columns = Object.entries(row).sort(([a], [b]) => (a < b ? -1 : 1));
       const whole = JSON.stringify(Object.fromEntries(columns));
