@@ -12,8 +12,7 @@ export const User = Type.Object({
 });
 export type User = Static<typeof User>;
 
-/** NIST SP 800-63B section 3.1.1.2: require length, not special characters. */
-/** In characters. */
+/** In characters. NIST SP 800-63B section 3.1.1.2: require length, not special characters. */
 export const PASSWORD_LENGTH = { min: 10, max: 1024 } as const;
 export const Password = Type.String({ minLength: PASSWORD_LENGTH.min, maxLength: PASSWORD_LENGTH.max });
 

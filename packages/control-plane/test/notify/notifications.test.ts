@@ -322,7 +322,8 @@ describe('a notification that somebody changes during a try', () => {
     expect(changed.status, changed.text).toBe(200);
   };
 
-  it('gives nothing up because of failures at the earlier target', async () => {
+  /** A delivery whose first three tries got 404. */
+  async function afterThreeFailures(): Promise<ReturnType<typeof plane>> {
     await create({ on: ['failed'] });
     answer = () => 404;
     const berth = plane();
@@ -334,6 +335,11 @@ describe('a notification that somebody changes during a try', () => {
       await berth.send();
       await idle();
     }
+    return berth;
+  }
+
+  it('gives nothing up because of failures at the earlier target', async () => {
+    const berth = await afterThreeFailures();
     expect(received).toHaveLength(3);
     // The fourth 404 ends a delivery.
     answer = async ({ path }) => {
@@ -353,17 +359,7 @@ describe('a notification that somebody changes during a try', () => {
   });
 
   it('counts no failure of the earlier target at the new one', async () => {
-    await create({ on: ['failed'] });
-    answer = () => 404;
-    const berth = plane();
-    await berth.find();
-    await fail();
-    await berth.round();
-    for (let again = 0; again < 2; again += 1) {
-      pass(10 * MINUTE);
-      await berth.send();
-      await idle();
-    }
+    const berth = await afterThreeFailures();
     await change({ target: `${url}/other` });
     expect(await shown()).toMatchObject({ failing_since: null, problem: null });
     await berth.send();

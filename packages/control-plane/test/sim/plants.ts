@@ -32,6 +32,13 @@ const NONE: Plant = {
   loosePorts: false,
 };
 
+type FactsOf = Awaited<ReturnType<Stores['flow']['facts']>>;
+/** Decides with other facts than those that the database has. */
+const withFacts = (stores: Stores, change: (facts: FactsOf) => FactsOf): Stores => ({
+  ...stores,
+  flow: { ...stores.flow, facts: async (projectId, datasetIds) => change(await stores.flow.facts(projectId, datasetIds)) },
+});
+
 export const PLANTS = {
   none: NONE,
 
@@ -94,53 +101,31 @@ export const PLANTS = {
     ...NONE,
     stores: (stores) => {
       const first = new Map<string, { branch: string; git_url: string }>();
-      return {
-        ...stores,
-        flow: {
-          ...stores.flow,
-          async facts(projectId, datasetIds) {
-            const facts = await stores.flow.facts(projectId, datasetIds);
-            const { branch, git_url } = first.get(projectId) ?? facts.project;
-            first.set(projectId, { branch, git_url });
-            return { ...facts, project: { ...facts.project, branch, git_url } };
-          },
-        },
-      };
+      return withFacts(stores, (facts) => {
+        const { branch, git_url } = first.get(facts.project.id) ?? facts.project;
+        first.set(facts.project.id, { branch, git_url });
+        return { ...facts, project: { ...facts.project, branch, git_url } };
+      });
     },
   },
 
   /** Starts a new version beside the old one if the old one allows it. */
   'replace of the old version': {
     ...NONE,
-    stores: (stores) => ({
-      ...stores,
-      flow: {
-        ...stores.flow,
-        async facts(projectId, datasetIds) {
-          const facts = await stores.flow.facts(projectId, datasetIds);
-          const old = facts.live.find((d) => d.status === 'running');
-          const replace = old?.settings.replace;
-          if (replace === undefined) return facts;
-          const live = facts.live.map((d) => (d.status === 'built' ? { ...d, settings: { ...d.settings, replace } } : d));
-          return { ...facts, live };
-        },
-      },
-    }),
+    stores: (stores) =>
+      withFacts(stores, (facts) => {
+        const replace = facts.live.find((d) => d.status === 'running')?.settings.replace;
+        if (replace === undefined) return facts;
+        const live = facts.live.map((d) => (d.status === 'built' ? { ...d, settings: { ...d.settings, replace } } : d));
+        return { ...facts, live };
+      }),
   },
 
   /** Forgets a copy of a volume when its node reports without it. */
   'missing volume given up': {
     ...NONE,
-    stores: (stores) => ({
-      ...stores,
-      flow: {
-        ...stores.flow,
-        async facts(projectId, datasetIds) {
-          const facts = await stores.flow.facts(projectId, datasetIds);
-          return { ...facts, volumes: facts.volumes.filter((copy) => (copy.missing_since ?? null) === null) };
-        },
-      },
-    }),
+    stores: (stores) =>
+      withFacts(stores, (facts) => ({ ...facts, volumes: facts.volumes.filter((copy) => (copy.missing_since ?? null) === null) })),
   },
 
   /** Uses a copy of a volume as it was proven, whatever has written to one of the two since. */
@@ -459,16 +444,7 @@ export const PLANTS = {
   /** A start does not know where the volumes of its project are. */
   'start forgets the volumes': {
     ...NONE,
-    stores: (stores) => ({
-      ...stores,
-      flow: {
-        ...stores.flow,
-        async facts(projectId, datasetIds) {
-          const facts = await stores.flow.facts(projectId, datasetIds);
-          return facts.project.stopped_at === null ? facts : { ...facts, volumes: [] };
-        },
-      },
-    }),
+    stores: (stores) => withFacts(stores, (facts) => (facts.project.stopped_at === null ? facts : { ...facts, volumes: [] })),
   },
 
   /** A drain ends when nothing runs on the node any more, whatever volumes are there. */
